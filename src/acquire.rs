@@ -1,0 +1,48 @@
+//! `TB.ACQUIRE key capacity rate cost`
+//!
+//! Takes `cost` tokens out of the bucket at `key` if they are there.
+//!
+//! Answers four integers: allowed (1 or 0), remaining tokens, `retry_after_ms`
+//! (0 when allowed, -1 when never) and `reset_after_ms`. A denial writes
+//! nothing.
+
+use crate::arguments::{self, KEY};
+use crate::command::{Arg, ArgKind, Command, KeyAccess, Spec};
+use crate::error::Error;
+use crate::ffi::Call;
+use crate::reply::{reply, Reply};
+use crate::store;
+
+/// `TB.ACQUIRE`.
+pub struct Acquire;
+
+impl Command for Acquire {
+    const SPEC: Spec = Spec {
+        name: c"TB.ACQUIRE",
+        flags: c"write deny-oom fast",
+        arity: 5,
+        key_access: KeyAccess::Update,
+        summary: c"Takes tokens from a bucket if they are there.",
+        complexity: c"O(1)",
+        since: c"0.1.0",
+        args: &[
+            Arg::required(c"key", ArgKind::Key),
+            Arg::required(c"capacity", ArgKind::Amount),
+            Arg::required(c"rate", ArgKind::Rate),
+            Arg::required(c"cost", ArgKind::Amount),
+        ],
+    };
+
+    fn run(call: &Call<'_>) -> Result<Reply, Error> {
+        call.check_arity(5, 5)?;
+        let limit = arguments::limit(call)?;
+        let cost = arguments::cost(call)?;
+
+        let now = call.now();
+        let key = call.open_for_update(KEY)?;
+        let bucket = store::load(&key, &limit, now)?;
+        let decision = bucket.acquire(&limit, cost, now);
+        store::apply(key, &decision.effect)?;
+        Ok(reply(&decision))
+    }
+}

@@ -1,0 +1,36 @@
+//! A bucket at a key: reading it, and carrying out what a decision leaves behind.
+
+use tokenbucket_core::{Bucket, Effect, Limit};
+
+use crate::error::Error;
+use crate::ffi::{Key, Value};
+
+/// The bucket at `key`; a full one where there is none.
+///
+/// # Errors
+///
+/// [`Error::WrongType`] for any other value, which is left as it is.
+pub fn load(key: &Key<'_>, limit: &Limit, now: u64) -> Result<Bucket, Error> {
+    match key.value() {
+        Value::Missing => Ok(Bucket::full(limit, now)),
+        Value::Bytes(bytes) => Bucket::decode(&bytes).map_err(|_| Error::WrongType),
+        Value::Other => Err(Error::WrongType),
+    }
+}
+
+/// Does to `key` what the decision says, and to replicas and the AOF the same:
+/// the resulting bytes and their absolute expiry, never the call.
+///
+/// # Errors
+///
+/// [`Error::Internal`] where the server refuses, which it has no reason to.
+pub fn apply(key: Key<'_>, effect: &Effect) -> Result<(), Error> {
+    match effect {
+        Effect::Nothing => Ok(()),
+        Effect::Put {
+            bucket,
+            expires_at_ms,
+        } => key.set(&bucket.encode(), *expires_at_ms),
+        Effect::Delete => key.delete(),
+    }
+}
