@@ -1,0 +1,62 @@
+//! What the tests of the token-bucket module stand on.
+//!
+//! | part | what it gives |
+//! |---|---|
+//! | [`Server`], [`ServerBuilder`] | a real server in a folder of its own, on a free port, killed on drop |
+//! | [`HeldClock`] | the wall clock of that server, held still or shifted |
+//! | [`RawClient`], [`Reply`] | a client that sees the bytes of each reply |
+//! | [`wait_for`], [`try_wait_for`] | waiting with a deadline instead of sleeping |
+//! | [`model`] | what the module must answer, in big integers and in exact fractions |
+//!
+//! Environment variables:
+//!
+//! | variable | meaning | default |
+//! |---|---|---|
+//! | `TOKENBUCKET_SERVER` | the server to start, with leading arguments if it has spaces | `redis-server` |
+//! | `TOKENBUCKET_MODULE` | the module to load | `target/release/libtokenbucket.so` |
+//! | `TOKENBUCKET_PANIC_MODULE` | the module built with TB.PANIC | `target/panic/release/libtokenbucket.so` |
+//!
+//! ```no_run
+//! use tokenbucket_testkit::{module_path, Server};
+//!
+//! let server = Server::builder()
+//!     .module(module_path())
+//!     .held_clock(1_700_000_000_000_000)
+//!     .start();
+//! let mut client = server.raw();
+//! assert_eq!(client.tb(&["TB.ACQUIRE", "k", "10", "1", "1"]), Ok([1, 9, 0, 1000]));
+//! server.advance(std::time::Duration::from_secs(1));
+//! assert_eq!(client.tb(&["TB.PEEK", "k", "10", "1", "0"]), Ok([1, 10, 0, 0]));
+//! ```
+#![forbid(unsafe_code)]
+// A test crate: a broken expectation must stop the test at the place it broke,
+// and a panic in here reaches no server.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::as_conversions
+)]
+
+mod aof;
+mod builder;
+mod clock;
+mod inspect;
+mod launch;
+pub mod model;
+mod paths;
+mod raw;
+mod reply;
+mod server;
+mod wait;
+
+pub use builder::ServerBuilder;
+pub use clock::HeldClock;
+pub use launch::{installed_server, StartError};
+pub use paths::{module_path, panic_module_path, workspace};
+pub use raw::RawClient;
+pub use reply::Reply;
+pub use server::Server;
+pub use wait::{try_wait_for, wait_for};
