@@ -59,7 +59,7 @@ impl Amount {
                 .filter(|&pico| pico < MAX_PICO || (pico == MAX_PICO && !number.more))
                 .ok_or(NumberError::TooLarge)?
         } else {
-            // Where the scale does not fit, 28 digits are far below one picotoken.
+            // Where the scale does not fit, every mantissa is below one picotoken.
             let scale = scale.ok_or(NumberError::TooSmall)?;
             round_to_nearest(&number, scale)?
         };

@@ -3,18 +3,17 @@
 //!
 //! The text is read into at most [`MANTISSA_DIGITS`] significant digits and a
 //! power of ten. That is more than any quantity here can hold (1e12 tokens in
-//! picotokens are 25 digits), so nothing that matters is cut, and whatever is
-//! cut is remembered in `more`, so that rounding upwards and range checks stay
-//! right.
+//! picotokens are 25 digits, the largest rate in its fixed point 32), and that
+//! something was cut behind them is remembered in `more`, so that rounding
+//! upwards and range checks stay right.
 
 use core::fmt;
 
 /// The longest text of a number, in bytes.
 pub const MAX_NUMBER_LEN: usize = 64;
 
-/// Significant digits kept. Below 2^94, which leaves the rate's 24 fractional
-/// bits room in a `u128`.
-const MANTISSA_DIGITS: u32 = 28;
+/// Significant digits kept: all that a `u128` holds.
+const MANTISSA_DIGITS: u32 = 38;
 
 /// Exponents beyond this size are all alike: no 64 digits bring them back into
 /// the range of any quantity.

@@ -9,8 +9,8 @@ const FRACTION_BITS: u32 = 24;
 const MIN_FIXED: u128 = 1 << FRACTION_BITS;
 /// 1e12 tokens per second.
 const MAX_FIXED: u128 = 1_000_000_000_000_000_000_000_000 << FRACTION_BITS;
-/// The longest period, in its own unit. Times 864 it stays below 2^104, so that
-/// a remainder has room for the 24 fractional bits in a `u128`.
+/// The longest period, in its own unit. Times 864, the seconds of the longest
+/// unit, it has room for another decimal digit in a `u128`.
 const MAX_PERIOD: u128 = 10_000_000_000_000_000_000_000_000_000;
 
 /// Tokens that flow in per second, from 1e-12 to 1e12.
@@ -107,7 +107,7 @@ impl Rate {
 /// `count * seconds * 10^exponent` seconds. The power of ten is apart because
 /// it cancels against the number's own.
 struct Period {
-    /// `count * seconds`, below 2^104.
+    /// `count * seconds`, at most [`MAX_PERIOD`]` * 864`.
     count: u128,
     exponent: i32,
 }
@@ -149,7 +149,8 @@ impl Period {
 ///
 /// Long division, so that no intermediate value leaves the 128 bits: first the
 /// mantissa, then one decimal digit for each power of ten, then the 24 binary
-/// digits.
+/// digits. Where a step fits in one go, which it does for every number in
+/// ordinary use, it is taken in one go.
 fn divide(number: &Decimal, period: &Period) -> Result<(u128, bool), NumberError> {
     // Picotokens per second are attotokens per microsecond: 12 decimal places.
     let shift = number
@@ -173,7 +174,6 @@ fn divide(number: &Decimal, period: &Period) -> Result<(u128, bool), NumberError
     let division = || {
         let mut quotient;
         let mut rest;
-        // In one go where it fits, which is every number in ordinary use.
         let scaled = power_of_ten(shift.max(0).unsigned_abs())
             .and_then(|scale| number.mantissa.checked_mul(scale));
         if let Some(dividend) = scaled {
@@ -186,7 +186,16 @@ fn divide(number: &Decimal, period: &Period) -> Result<(u128, bool), NumberError
                 rest = next;
             }
         }
-        let (fraction, rest) = step(rest.checked_mul(1 << FRACTION_BITS)?)?;
+        let mut fraction = 0_u128;
+        if let Some(dividend) = rest.checked_mul(1 << FRACTION_BITS) {
+            (fraction, rest) = step(dividend)?;
+        } else {
+            for _ in 0..FRACTION_BITS {
+                let (bit, next) = step(rest.checked_mul(2)?)?;
+                fraction = fraction.checked_mul(2)?.checked_add(bit)?;
+                rest = next;
+            }
+        }
         let fixed = quotient
             .checked_mul(1 << FRACTION_BITS)?
             .checked_add(fraction)?;
