@@ -1,0 +1,97 @@
+# Builds, runs, tests and installs the module. `make help` lists the targets.
+
+## PORT=7000            for run: the port (without it 6379, or the next free one)
+## REDIS_SERVER=program for run, demo, test and bench: another server than redis-server
+## PREFIX=/usr/local    for install and uninstall: where to
+## DESTDIR=folder       for install and uninstall: a root folder to put before PREFIX
+
+PREFIX ?= /usr/local
+
+# Where cargo builds. Absolute, because the servers that load the module run in
+# folders of their own.
+export CARGO_TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))
+# The scripts and the tests load these two files.
+export TOKENBUCKET_MODULE := $(CARGO_TARGET_DIR)/release/libtokenbucket.so
+export TOKENBUCKET_PANIC_MODULE := $(CARGO_TARGET_DIR)/panic/release/libtokenbucket.so
+# With leading arguments where it has spaces.
+ifdef REDIS_SERVER
+export TOKENBUCKET_SERVER := $(REDIS_SERVER)
+endif
+# A toolchain that was installed a minute ago is not in the PATH of this shell yet.
+export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
+
+INSTALLED := $(PREFIX)/lib/redis/modules/tokenbucket.so
+SHELL_SCRIPTS := $(wildcard scripts/*.sh) .ci/run
+
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo
+	@sed -n 's/^## /  /p' $(MAKEFILE_LIST)
+
+.PHONY: run
+run: build ## Start redis-server with the module in the foreground
+	@exec scripts/run.sh
+
+.PHONY: demo
+demo: build ## Show a burst, a denial, the wait and the refill on a throw-away server
+	@exec scripts/demo.sh
+
+.PHONY: deps
+deps: ## Install the missing packages through apt-get, or say which they are
+	@scripts/deps.sh
+
+.PHONY: build
+build: deps ## Build the module: target/release/libtokenbucket.so
+	cargo build --release --locked
+
+# With a command that panics, for the tests of the guard. Never installed.
+.PHONY: build-panic
+build-panic: deps
+	cargo build --release --locked --features panic-command --target-dir $(CARGO_TARGET_DIR)/panic
+
+.PHONY: test
+test: build build-panic ## Run all tests, those against real servers included
+	cargo test --workspace --locked
+
+.PHONY: lint
+lint: deps ## Run clippy, rustdoc and shellcheck; a warning is an error
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked
+	@if command -v shellcheck >/dev/null; then \
+		echo shellcheck -x $(SHELL_SCRIPTS); shellcheck -x $(SHELL_SCRIPTS); \
+	else \
+		echo 'shellcheck: skipped, it is not installed'; \
+	fi
+
+.PHONY: fmt
+fmt: ## Format the code
+	cargo fmt --all
+
+.PHONY: fmt-check
+fmt-check: ## Check that the code is formatted
+	cargo fmt --all --check
+
+.PHONY: bench
+bench: build ## Measure the arithmetic, then the commands against SET, INCR and a Lua script
+	cargo bench --locked
+	scripts/redis-benchmark.sh
+
+# Takes what `make build` built, so that `sudo make install` needs no Rust.
+.PHONY: install
+install: ## Copy the built module to PREFIX/lib/redis/modules
+	@test -f $(TOKENBUCKET_MODULE) || { echo 'install: nothing is built yet, run: make build' >&2; exit 1; }
+	umask 022 && install -D -m 0755 $(TOKENBUCKET_MODULE) $(DESTDIR)$(INSTALLED)
+	@echo 'Add this line to redis.conf and restart the server:'
+	@echo '  loadmodule $(INSTALLED)'
+
+.PHONY: uninstall
+uninstall: ## Remove what install copied
+	rm -f $(DESTDIR)$(INSTALLED)
+
+.PHONY: clean
+clean: ## Remove everything that was built
+	cargo clean
