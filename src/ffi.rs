@@ -579,7 +579,10 @@ fn log_panic(info: &PanicHookInfo<'_>) {
         len: 0,
     };
     // Writing to a `Line` does not fail.
-    _ = write!(line, "internal error, the call was refused: {info}");
+    _ = write!(
+        line,
+        "tokenbucket: internal error, the call was refused: {info}"
+    );
     if let Ok(line) = CStr::from_bytes_until_nul(&line.bytes) {
         log(null_mut(), c"warning", line);
     }

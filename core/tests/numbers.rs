@@ -30,7 +30,7 @@ fn number() -> impl Strategy<Value = String> {
         (digits(), digits()).prop_map(|(whole, fraction)| format!("{whole}.{fraction}")),
         digits().prop_map(|fraction| format!(".{fraction}")),
         digits().prop_map(|whole| format!("{whole}.")),
-        (0_u32..30).prop_map(|zeros| format!("0.{}1", "0".repeat(zeros as usize))),
+        (0_usize..30).prop_map(|zeros| format!("0.{}1", "0".repeat(zeros))),
         prop_oneof![
             Just("1000000000000"),
             Just("999999999999.9999999999995"),
