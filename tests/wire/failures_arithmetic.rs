@@ -28,7 +28,10 @@ fn eight_thousand_a_second_step_by_step() {
             // Full in 125 us: the millisecond, rounded up, in which that is.
             let expiry = expires_at_ms(&mut client, "k", START + us);
             assert_eq!(expiry, START / 1_000 + (us + 125 + 999) / 1_000, "{us} us");
-            assert!(expiry * 1_000 > START + us, "a time to live of 0 at {us} us");
+            assert!(
+                expiry * 1_000 > START + us,
+                "a time to live of 0 at {us} us"
+            );
         } else {
             assert_eq!(reply, [0, 0, 1, 1], "{us} us");
         }
@@ -66,7 +69,10 @@ fn eight_thousand_a_second_from_ten_connections() {
         });
         let elapsed = server.time_us().abs_diff(start);
         let most = 1 + rate * elapsed / 1_000_000;
-        assert!((1..=most).contains(&allowed), "{allowed} of at most {most} at {rate}/s");
+        assert!(
+            (1..=most).contains(&allowed),
+            "{allowed} of at most {most} at {rate}/s"
+        );
     }
 }
 
@@ -107,7 +113,11 @@ fn rates_above_a_thousand() {
 fn long_idleness_is_a_full_bucket() {
     let server = held();
     let mut client = server.raw();
-    for numbers in ["1000000000 1000000000", "1000000000000 1000000000000", "1e-12 1e12"] {
+    for numbers in [
+        "1000000000 1000000000",
+        "1000000000000 1000000000000",
+        "1e-12 1e12",
+    ] {
         let capacity = numbers.split(' ').next().unwrap();
         // With the time to live taken away, the refill itself is what has to hold.
         for persist in [false, true] {
@@ -124,7 +134,11 @@ fn long_idleness_is_a_full_bucket() {
                 let full = ask(&mut client, &format!("TB.PEEK {key} {numbers} 0"));
                 let whole = capacity.parse().unwrap_or(0);
                 assert_eq!(full, [1, whole, 0, 0], "{key} after {idle:?}");
-                assert_eq!(ask(&mut client, &take_all), [1, 0, 0, reset], "{key} after {idle:?}");
+                assert_eq!(
+                    ask(&mut client, &take_all),
+                    [1, 0, 0, reset],
+                    "{key} after {idle:?}"
+                );
             }
             server.hold(START);
         }
@@ -178,11 +192,16 @@ fn traffic_below_the_rate_is_never_denied() {
     let args: Vec<&[u8]> = call.iter().map(Vec::as_slice).collect();
     for number in 0..120_000 {
         // 250 us apart, and up to 200 us late.
-        server.clock().hold_at(START + number * 250 + random.below(200));
+        server
+            .clock()
+            .hold_at(START + number * 250 + random.below(200));
         let [allowed, remaining, ..] = client.call(&args).four().unwrap();
         assert_eq!(allowed, 1, "call {number}");
         // At most what one jitter holds, and the token taken, below the brim.
-        assert!(remaining >= 4_997, "{remaining} are left after call {number}");
+        assert!(
+            remaining >= 4_997,
+            "{remaining} are left after call {number}"
+        );
     }
 }
 
@@ -219,14 +238,26 @@ fn any_mix_of_calls_is_what_fractions_say() {
         ("10", "3", ["0", "1", "0.037", "10", "11"]),
         ("5", "0.1111", ["0", "1", "0.01", "5", "5.000000000001"]),
         ("1", "8000", ["0", "1", "0.5", "0.999999999999", "2"]),
-        ("2.5", "0.000000000001", ["0", "0.25", "1e-12", "2.5", "1e12"]),
-        ("1000000", "123.456789012345", ["0", "1", "12.5", "999999", "1000001"]),
+        (
+            "2.5",
+            "0.000000000001",
+            ["0", "0.25", "1e-12", "2.5", "1e12"],
+        ),
+        (
+            "1000000",
+            "123.456789012345",
+            ["0", "1", "12.5", "999999", "1000001"],
+        ),
         ("0.5", "7.25", ["0", "0.1", "0.000001", "0.5", "0.75"]),
     ]
     .into_iter()
     .map(|(capacity, rate, costs)| {
         let ideal = Ideal::new(capacity, rate, START);
-        (format!("TB.ACQUIRE k:{capacity} {capacity} {rate}"), costs, ideal)
+        (
+            format!("TB.ACQUIRE k:{capacity} {capacity} {rate}"),
+            costs,
+            ideal,
+        )
     })
     .collect();
 
@@ -255,7 +286,10 @@ fn any_mix_of_calls_is_what_fractions_say() {
             }] += 1;
         }
     }
-    assert!(answers.iter().all(|count| *count > 200), "a mix: {answers:?}");
+    assert!(
+        answers.iter().all(|count| *count > 200),
+        "a mix: {answers:?}"
+    );
 }
 
 // A14: what a bucket lets through in the long run, with denials and cost-0 calls
@@ -264,11 +298,18 @@ fn any_mix_of_calls_is_what_fractions_say() {
 fn the_long_run_is_capacity_and_rate() {
     let server = held();
     let mut client = server.raw();
-    let limits = [("10", "3", 190), ("5", "0.1111", 11), ("10", "100/m", 110), ("1", "1/7s", 9)];
+    let limits = [
+        ("10", "3", 190),
+        ("5", "0.1111", 11),
+        ("10", "100/m", 110),
+        ("1", "1/7s", 9),
+    ];
     let mut calls = Vec::new();
     for (capacity, rate, _) in limits {
         for cost in ["1", "0", "11"] {
-            calls.push(command(&format!("TB.ACQUIRE k:{rate} {capacity} {rate} {cost}")));
+            calls.push(command(&format!(
+                "TB.ACQUIRE k:{rate} {capacity} {rate} {cost}"
+            )));
         }
     }
     let mut allowed = [0; 4];
@@ -288,7 +329,11 @@ fn the_long_run_is_capacity_and_rate() {
 /// Sends three calls for each limit, the first of them with cost 1, the second
 /// with cost 0 and the third above the capacity, and counts what the first got.
 fn count_allowed(client: &mut RawClient, calls: &[Vec<Vec<u8>>], allowed: &mut [i64; 4]) {
-    let replies: Vec<_> = client.pipeline(calls).into_iter().map(|one| one.four().unwrap()).collect();
+    let replies: Vec<_> = client
+        .pipeline(calls)
+        .into_iter()
+        .map(|one| one.four().unwrap())
+        .collect();
     for (three, count) in replies.chunks(3).zip(allowed) {
         *count += three[0][0];
         assert_eq!(three[1][0], 1, "cost 0 is never denied without debt");
@@ -306,10 +351,16 @@ fn a_denial_takes_nothing() {
         let reply = ask(&mut client, "TB.ACQUIRE k 10 1 1");
         assert_eq!(reply, [1, left, 0, (10 - left) * 1_000]);
     }
-    assert_eq!(ask(&mut client, "TB.ACQUIRE k 10 1 5"), [0, 2, 3_000, 8_000]);
+    assert_eq!(
+        ask(&mut client, "TB.ACQUIRE k 10 1 5"),
+        [0, 2, 3_000, 8_000]
+    );
     assert_eq!(ask(&mut client, "TB.ACQUIRE k 10 1 2"), [1, 0, 0, 10_000]);
     let before = stored(&mut client, "k");
-    assert_eq!(ask(&mut client, "TB.ACQUIRE k 10 1 1000000"), [0, 0, -1, 10_000]);
+    assert_eq!(
+        ask(&mut client, "TB.ACQUIRE k 10 1 1000000"),
+        [0, 0, -1, 10_000]
+    );
     assert_eq!(stored(&mut client, "k"), before);
     assert_eq!(client.text(&["PTTL", "k"]).integer(), 10_000);
     server.advance(Duration::from_secs(1));
@@ -372,7 +423,11 @@ fn eight_busy_hours_lose_nothing() {
             left = remaining;
         }
         // All that has flowed in is either taken or still there, to the token.
-        assert_eq!(taken + left, 460 + 115 * (now - START) / 1_000_000, "at {now}");
+        assert_eq!(
+            taken + left,
+            460 + 115 * (now - START) / 1_000_000,
+            "at {now}"
+        );
         // From 1 to 3 s: what flows in finds room.
         assert!(left < 114, "{left} are left at {now}");
         now += 1_000_000 + random.below(2_000_000);
@@ -408,22 +463,35 @@ fn a_minute_holds_capacity_and_a_minute_of_rate() {
         }
     }
     // All at once and then as it flows in: twice the rate, and that is the bound.
-    assert_eq!(ask(&mut client, "TB.ACQUIRE burst 6000 100 6000"), [1, 0, 0, 60_000]);
+    assert_eq!(
+        ask(&mut client, "TB.ACQUIRE burst 6000 100 6000"),
+        [1, 0, 0, 60_000]
+    );
     server.advance(Duration::from_secs(60));
-    assert_eq!(ask(&mut client, "TB.ACQUIRE burst 6000 100 6000"), [1, 0, 0, 60_000]);
-    assert_eq!(ask(&mut client, "TB.ACQUIRE burst 6000 100 1"), [0, 0, 10, 60_000]);
+    assert_eq!(
+        ask(&mut client, "TB.ACQUIRE burst 6000 100 6000"),
+        [1, 0, 0, 60_000]
+    );
+    assert_eq!(
+        ask(&mut client, "TB.ACQUIRE burst 6000 100 1"),
+        [0, 0, 10, 60_000]
+    );
 }
 
 /// A call of words without blanks, as the pipeline takes it.
 pub(crate) fn command(call: &str) -> Vec<Vec<u8>> {
-    call.split(' ').map(|word| word.as_bytes().to_vec()).collect()
+    call.split(' ')
+        .map(|word| word.as_bytes().to_vec())
+        .collect()
 }
 
 /// What a call of words without blanks is answered, which is no error.
 #[track_caller]
 pub(crate) fn ask(client: &mut RawClient, call: &str) -> [i64; 4] {
     let words: Vec<&str> = call.split(' ').collect();
-    client.tb(&words).unwrap_or_else(|error| panic!("{call}: {error}"))
+    client
+        .tb(&words)
+        .unwrap_or_else(|error| panic!("{call}: {error}"))
 }
 
 /// The ideal bucket at one key, and what TB.ACQUIRE answers for it.
@@ -456,11 +524,20 @@ impl Ideal {
             let millis = (seconds * amount("1000").exact).ceil().to_integer();
             Some(i64::try_from(millis).unwrap_or(i64::MAX))
         };
-        let retry_after_ms = if allowed { 0 } else { millis(&cost).unwrap_or(-1) };
+        let retry_after_ms = if allowed {
+            0
+        } else {
+            millis(&cost).unwrap_or(-1)
+        };
         let reset_after_ms = millis(&self.capacity.exact).unwrap();
         let level = self.bucket.level(now_us).floor().to_integer();
         let remaining = i64::try_from(level).unwrap().max(0);
-        [i64::from(allowed), remaining, retry_after_ms, reset_after_ms]
+        [
+            i64::from(allowed),
+            remaining,
+            retry_after_ms,
+            reset_after_ms,
+        ]
     }
 }
 

@@ -132,9 +132,11 @@ fn nothing_for_replicas_and_the_aof() {
     }
     client.tb(&["TB.ACQUIRE", "last", "10", "1", "1"]).unwrap();
     let commands = server.wait_for_aof(DEADLINE, |commands| sets(commands) >= 3);
+    // One command may stand in a MULTI of its own (Redis 6.2).
+    let frame = [&b"SELECT"[..], b"MULTI", b"EXEC"];
     let writes: Vec<_> = commands
         .iter()
-        .filter(|command| command[0] != b"SELECT")
+        .filter(|command| !frame.contains(&command[0].to_ascii_uppercase().as_slice()))
         .map(|command| command[1].clone())
         .collect();
     assert_eq!(writes, [&b"k"[..], b"text", b"last"]);
