@@ -1,10 +1,9 @@
 //! The bucket: a level, and the instant at which it was true.
 
 use crate::amount::Amount;
-use crate::decision::{Decision, Effect, Outcome, Wait, MAX_EXPIRY_MS};
+use crate::decision::Wait;
 use crate::rate::Rate;
 use crate::stored::{MAX_LEVEL, MAX_STAMP, MIN_LEVEL};
-use crate::ATTO_PER_TOKEN;
 
 /// What the caller says on every call: how many tokens the bucket holds, and how
 /// fast they flow in. The numbers of the call rule at once; nothing of them is
@@ -62,44 +61,16 @@ impl Bucket {
     pub fn level_at(&self, limit: &Limit, now: u64) -> i128 {
         let capacity = limit.capacity.attotokens();
         let elapsed = now.min(MAX_STAMP).saturating_sub(self.stamp);
-        match limit.rate.flow(elapsed) {
+        match limit.rate.flow(elapsed.into()) {
             Some(flow) => self.level.saturating_add(flow).min(capacity),
             // More than lies between the deepest debt and the largest capacity.
             None => capacity,
         }
     }
 
-    /// Takes `cost` out if it is there: a call is allowed when the cost is at
-    /// most the level. `now` is in microseconds since the Unix epoch.
-    ///
-    /// A denial, and a cost of zero, leave nothing behind, except that a stamp
-    /// in the future is set back to `now` with the level as it is, so that
-    /// tokens flow in again at once.
-    #[must_use]
-    pub fn acquire(&self, limit: &Limit, cost: Amount, now: u64) -> Decision {
-        let (bucket, now, clock_stepped) = self.at_or_before(now);
-        let level = bucket.level_at(limit, now);
-        let cost = cost.attotokens();
-
-        let outcome = if cost > limit.capacity.attotokens() {
-            Outcome::Never
-        } else if cost <= level {
-            Outcome::Allowed
-        } else {
-            Outcome::Denied {
-                retry_after: bucket.wait_for(cost, limit, now),
-            }
-        };
-        if outcome == Outcome::Allowed && cost > 0 {
-            let bucket = Self::new(level.saturating_sub(cost), now);
-            return bucket.answer(outcome, limit, now, true, clock_stepped);
-        }
-        bucket.answer(outcome, limit, now, clock_stepped, clock_stepped)
-    }
-
     /// This bucket with a stamp that is not in the future, `now` cut to what a
     /// stamp holds, and whether the stamp had to be moved.
-    fn at_or_before(&self, now: u64) -> (Self, u64, bool) {
+    pub(crate) fn at_or_before(&self, now: u64) -> (Self, u64, bool) {
         let now = now.min(MAX_STAMP);
         let clock_stepped = self.stamp > now;
         let stamp = self.stamp.min(now);
@@ -116,7 +87,7 @@ impl Bucket {
     /// The time from `now` until the level reaches `target` attotokens, to the
     /// microsecond. It is counted from the stamp, so that what has flowed in
     /// below one attotoken is not lost to rounding.
-    fn wait_for(&self, target: i128, limit: &Limit, now: u64) -> Wait {
+    pub(crate) fn wait_for(&self, target: i128, limit: &Limit, now: u64) -> Wait {
         let Ok(missing) = u128::try_from(target.saturating_sub(self.level)) else {
             return Wait::NONE;
         };
@@ -124,48 +95,4 @@ impl Bucket {
         let micros = limit.rate.micros_for(missing);
         Wait::from_micros(micros.saturating_sub(u128::from(elapsed)))
     }
-
-    /// The decision that reports this bucket, and stores it where `write` says so.
-    fn answer(
-        self,
-        outcome: Outcome,
-        limit: &Limit,
-        now: u64,
-        write: bool,
-        clock_stepped: bool,
-    ) -> Decision {
-        let reset_after = self.wait_for(limit.capacity.attotokens(), limit, now);
-        let effect = if write {
-            self.effect(reset_after, now)
-        } else {
-            Effect::Nothing
-        };
-        Decision {
-            outcome,
-            remaining: whole_tokens(self.level_at(limit, now)),
-            reset_after,
-            effect,
-            clock_stepped,
-        }
-    }
-
-    /// Storing this bucket, which is full `reset_after` from `now` on.
-    fn effect(self, reset_after: Wait, now: u64) -> Effect {
-        if reset_after == Wait::NONE {
-            return Effect::Delete;
-        }
-        let full_at = u128::from(now).saturating_add(reset_after.micros());
-        let latest = (now / 1000).saturating_add(MAX_EXPIRY_MS);
-        let expires_at_ms =
-            u64::try_from(full_at).map_or(latest, |micros| micros.div_ceil(1000).min(latest));
-        Effect::Put {
-            bucket: self,
-            expires_at_ms,
-        }
-    }
-}
-
-/// `floor(level)` in tokens, never below zero.
-fn whole_tokens(level: i128) -> u64 {
-    u64::try_from(level.max(0) / ATTO_PER_TOKEN).unwrap_or(u64::MAX)
 }

@@ -28,6 +28,8 @@ pub enum NumberError {
     /// What follows the slash of a rate is not a whole number and one of
     /// `ms s m h d`.
     NotAPeriod,
+    /// Not digits alone, where a whole number is wanted.
+    NotWhole,
     /// Longer than [`MAX_NUMBER_LEN`] bytes.
     TooLong,
     /// Zero, where only what is above zero makes sense.
@@ -43,6 +45,7 @@ impl fmt::Display for NumberError {
         f.write_str(match self {
             Self::NotANumber => "not a number",
             Self::NotAPeriod => "not a period",
+            Self::NotWhole => "not a whole number",
             Self::TooLong => "longer than 64 bytes",
             Self::Zero => "must be above 0",
             Self::TooSmall => "below 1e-12",
@@ -141,6 +144,20 @@ fn parse_exponent(text: &[u8]) -> Result<i32, NumberError> {
     } else {
         value
     })
+}
+
+/// Reads a whole number, such as a number of milliseconds: digits, nothing else.
+/// What does not fit is the largest `u128`.
+///
+/// # Errors
+///
+/// [`NumberError::TooLong`] above 64 bytes, [`NumberError::NotWhole`] for anything
+/// but digits.
+pub fn parse_whole_number(text: &[u8]) -> Result<u128, NumberError> {
+    if text.len() > MAX_NUMBER_LEN {
+        return Err(NumberError::TooLong);
+    }
+    parse_whole(text).ok_or(NumberError::NotWhole)
 }
 
 /// Reads one or more digits; `None` for anything else. A value that does not

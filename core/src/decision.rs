@@ -40,9 +40,13 @@ impl Wait {
 /// Whether the call goes through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// Now.
-    Allowed,
-    /// Not now: the same call is allowed after this wait, when nobody else
+    /// Yes. The tokens are taken.
+    Allowed {
+        /// How long to wait before acting; none but for a reservation that went
+        /// into debt.
+        wait: Wait,
+    },
+    /// Not now: the same call is allowed after a wait, when nobody else
     /// calls. Always above zero.
     Denied {
         /// The shortest wait, to the microsecond.
@@ -82,6 +86,14 @@ pub struct Decision {
     pub effect: Effect,
     /// Whether the stored stamp lay in the future: the clock was set back.
     pub clock_stepped: bool,
+}
+
+impl Decision {
+    /// Whether the call goes through, at once or after the wait it was told.
+    #[must_use]
+    pub const fn is_allowed(&self) -> bool {
+        matches!(self.outcome, Outcome::Allowed { .. })
+    }
 }
 
 #[cfg(test)]

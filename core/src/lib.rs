@@ -22,12 +22,12 @@
 //! calls give what one large call gives, to the billionth of a token.
 //!
 //! ```
-//! use tokenbucket_core::{Amount, Bucket, Limit, Outcome, Rate};
+//! use tokenbucket_core::{Amount, Bucket, Limit, Outcome, Rate, Wait};
 //!
 //! let limit = Limit { capacity: Amount::parse(b"10")?, rate: Rate::parse(b"100/m")? };
 //! let now = 1_700_000_000_000_000;
 //! let decision = Bucket::full(&limit, now).acquire(&limit, Amount::parse(b"1")?, now);
-//! assert_eq!(decision.outcome, Outcome::Allowed);
+//! assert_eq!(decision.outcome, Outcome::Allowed { wait: Wait::NONE });
 //! assert_eq!(decision.remaining, 9);
 //! assert_eq!(decision.reset_after.millis_ceil(), 600);
 //! # Ok::<(), tokenbucket_core::NumberError>(())
@@ -40,11 +40,12 @@ mod bucket;
 mod decimal;
 mod decision;
 mod rate;
+mod rules;
 mod stored;
 
 pub use amount::Amount;
 pub use bucket::{Bucket, Limit};
-pub use decimal::{NumberError, MAX_NUMBER_LEN};
+pub use decimal::{parse_whole_number, NumberError, MAX_NUMBER_LEN};
 pub use decision::{Decision, Effect, Outcome, Wait, MAX_EXPIRY_MS};
 pub use rate::Rate;
 pub use stored::{NotABucket, MAX_LEVEL, MAX_STAMP, MIN_LEVEL, STORED_LEN};

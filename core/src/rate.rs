@@ -88,8 +88,8 @@ impl Rate {
     /// `floor(micros * rate / 2^24)`. The product overflows only from 2^104
     /// attotokens on, and from the lowest level to the largest capacity are
     /// fewer.
-    pub(crate) fn flow(self, micros: u64) -> Option<i128> {
-        let product = self.fixed.checked_mul(u128::from(micros))?;
+    pub(crate) fn flow(self, micros: u128) -> Option<i128> {
+        let product = self.fixed.checked_mul(micros)?;
         i128::try_from(product >> FRACTION_BITS).ok()
     }
 

@@ -16,7 +16,7 @@ use num_bigint::BigInt;
 use num_rational::BigRational;
 use proptest::prelude::*;
 use tokenbucket_core::{
-    Amount, Bucket, Effect, Limit, Outcome, Rate, MAX_LEVEL, MAX_STAMP, MIN_LEVEL,
+    Amount, Bucket, Decision, Effect, Limit, Outcome, Rate, MAX_LEVEL, MAX_STAMP, MIN_LEVEL,
 };
 use tokenbucket_testkit::model::{self, Exact, SpecStore};
 
@@ -58,6 +58,16 @@ fn step() -> impl Strategy<Value = i64> {
         1 => 0_i64..TEN_YEARS_US as i64,
         1 => -(TEN_YEARS_US as i64)..0,
         1 => -11_000_000_i64..0,
+    ]
+}
+
+fn max_wait() -> impl Strategy<Value = u128> {
+    prop_oneof![
+        2 => Just(0),
+        4 => 0_u128..30_000,
+        1 => 0_u128..100_000_000_000,
+        1 => Just(u128::from(u64::MAX)),
+        1 => Just(u128::MAX),
     ]
 }
 
@@ -120,17 +130,19 @@ impl Store {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-    /// Reply by reply and byte by byte as the contract, with capacity and rate
-    /// that change from call to call and a clock that goes both ways.
+    /// Reply by reply and byte by byte as the contract: all commands mixed, with
+    /// capacity and rate that change from call to call and a clock that goes both
+    /// ways.
     #[test]
     fn every_decision_is_the_contracts(
-        calls in proptest::collection::vec((step(), amount(), rate(), amount(), 0_u8..4), 1..40)
+        calls in proptest::collection::vec(
+            (step(), amount(), rate(), amount(), 0_u8..4, 0_u8..10, max_wait()), 1..40)
     ) {
         let mut ours = Store::default();
         let mut model = SpecStore::new();
         let mut now = NOW as i64;
         let mut kept = (calls[0].1.clone(), calls[0].2.clone());
-        for (step, capacity, rate, cost, choice) in calls {
+        for (step, capacity, rate, cost, choice, command, max_wait_ms) in calls {
             if step < 0 {
                 // A key that is over is gone for good before the clock goes back.
                 ours.keys.retain(|_, (_, expiry)| now as u64 / 1000 <= *expiry);
@@ -142,26 +154,98 @@ proptest! {
             }
             let (capacity, rate) = (&kept.0, &kept.1);
             let limit = limit(capacity, rate);
-            let decision = ours
-                .bucket("k", &limit, now as u64)
-                .acquire(&limit, Amount::parse(cost.as_bytes()).unwrap(), now as u64);
+            let bucket = ours.bucket("k", &limit, now as u64);
+            let amount = Amount::parse(cost.as_bytes()).unwrap();
+            let (name, decision) = match command {
+                0..=4 => ("TB.ACQUIRE", bucket.acquire(&limit, amount, now as u64)),
+                5 | 6 => ("TB.RESERVE", bucket.reserve(&limit, amount, max_wait_ms, now as u64)),
+                7 => ("TB.DEBIT", bucket.debit(&limit, amount, now as u64)),
+                _ => ("TB.CREDIT", bucket.credit(&limit, amount, now as u64)),
+            };
             ours.apply("k", decision.effect);
 
-            let line = ["TB.ACQUIRE", "k", capacity, rate, &cost].map(str::as_bytes);
-            let want = model.call(&line, now).unwrap().four();
+            let max_wait_ms = max_wait_ms.to_string();
+            let mut line = vec![name, "k", capacity, rate, &cost];
+            if name == "TB.RESERVE" {
+                line.push(&max_wait_ms);
+            }
+            let bytes: Vec<_> = line.iter().map(|word| word.as_bytes()).collect();
+            let want = model.call(&bytes, now).unwrap().four();
             let (allowed, retry) = match decision.outcome {
-                Outcome::Allowed => (1, 0),
+                Outcome::Allowed { wait } => (1, wait.millis_ceil()),
                 Outcome::Denied { retry_after } => (0, retry_after.millis_ceil()),
                 Outcome::Never => (0, -1),
             };
             let got = [allowed, decision.remaining as i64, retry, decision.reset_after.millis_ceil()];
-            prop_assert_eq!(got, want, "{} of {} at {}, at {}", cost, capacity, rate, now);
+            prop_assert_eq!(got, want, "{:?} at {}", line, now);
             let alive = ours.keys.get("k").filter(|(_, expiry)| now as u64 / 1000 <= *expiry);
             if let Some((bucket, expiry)) = alive {
                 prop_assert_eq!(model.stored(b"k"), Some(bucket.encode()));
                 prop_assert_eq!(model.expires_at_ms(b"k"), Some(*expiry as i64));
             }
         }
+    }
+
+    /// Whoever waits as long as a reservation says finds the level at or above
+    /// zero, and a microsecond earlier below it. Denied, the same call is allowed
+    /// at the instant named, and a microsecond earlier it is not.
+    #[test]
+    fn reservations_keep_their_word(
+        capacity in amount(), rate in rate(), level in -40 * TOKEN..50 * TOKEN,
+        elapsed in forward(), cost in amount(), max_wait_ms in max_wait()
+    ) {
+        let limit = limit(&capacity, &rate);
+        let cost = Amount::parse(cost.as_bytes()).unwrap();
+        let bucket = Bucket::new(level, NOW);
+        let now = NOW + elapsed;
+        let decision = bucket.reserve(&limit, cost, max_wait_ms, now);
+        match decision.outcome {
+            Outcome::Never => prop_assert!(cost > limit.capacity),
+            Outcome::Allowed { wait } => {
+                prop_assert!(wait.micros() <= max_wait_ms.saturating_mul(1000));
+                let after = match decision.effect {
+                    Effect::Put { bucket, .. } => bucket,
+                    _ => bucket,
+                };
+                let Ok(wait) = u64::try_from(wait.micros()) else { return Ok(()) };
+                if now.saturating_add(wait) > MAX_STAMP { return Ok(()); }
+                prop_assert!(after.level_at(&limit, now + wait) >= 0);
+                prop_assert!(wait == 0 || after.level_at(&limit, now + wait - 1) < 0);
+            }
+            Outcome::Denied { retry_after } => {
+                prop_assert_eq!(decision.effect, Effect::Nothing);
+                let Ok(wait) = u64::try_from(retry_after.micros()) else { return Ok(()) };
+                if now.saturating_add(wait) > MAX_STAMP { return Ok(()); }
+                prop_assert!(wait > 0);
+                let allowed = |at| bucket.reserve(&limit, cost, max_wait_ms, at).is_allowed();
+                prop_assert!(allowed(now + wait));
+                prop_assert!(!allowed(now + wait - 1));
+            }
+        }
+    }
+
+    /// What is taken and given back is as if nothing had been, and giving lifts
+    /// no bucket above its capacity.
+    #[test]
+    fn credit_undoes_a_debit(
+        capacity in amount(), rate in rate(), level in -40 * TOKEN..50 * TOKEN, amount in amount()
+    ) {
+        let limit = limit(&capacity, &rate);
+        let amount = Amount::parse(amount.as_bytes()).unwrap();
+        let bucket = Bucket::new(level, NOW);
+        let before = bucket.level_at(&limit, NOW);
+        let after = |decision: Decision, unchanged: Bucket| match decision.effect {
+            Effect::Put { bucket, .. } => bucket,
+            Effect::Delete => Bucket::full(&limit, NOW),
+            Effect::Nothing => unchanged,
+        };
+        let debited = after(bucket.debit(&limit, amount, NOW), bucket);
+        prop_assert_eq!(debited.level_at(&limit, NOW), before - amount.attotokens());
+        let credited = after(debited.credit(&limit, amount, NOW), debited);
+        prop_assert_eq!(credited.level_at(&limit, NOW), before);
+        let more = after(bucket.credit(&limit, amount, NOW), bucket);
+        let most = limit.capacity.attotokens();
+        prop_assert_eq!(more.level_at(&limit, NOW), (before + amount.attotokens()).min(most));
     }
 
     /// Promise 1: over any stretch at most `capacity + rate * t` goes through.
@@ -179,7 +263,7 @@ proptest! {
             let cost = Amount::parse(cost.as_bytes()).unwrap();
             let decision = store.bucket("k", &limit, now).acquire(&limit, cost, now);
             store.apply("k", decision.effect);
-            if decision.outcome == Outcome::Allowed {
+            if decision.is_allowed() {
                 admitted.push((now, cost.attotokens()));
             }
         }
@@ -213,16 +297,15 @@ proptest! {
         let decision = bucket.acquire(&limit, cost, now);
         match decision.outcome {
             Outcome::Never => prop_assert!(cost > limit.capacity),
-            Outcome::Allowed => prop_assert!(bucket.level_at(&limit, now) >= cost.attotokens()),
+            Outcome::Allowed { .. } => prop_assert!(bucket.level_at(&limit, now) >= cost.attotokens()),
             Outcome::Denied { retry_after } => {
                 prop_assert!(cost <= limit.capacity);
                 prop_assert!(retry_after.millis_ceil() >= 1);
                 let Ok(wait) = u64::try_from(retry_after.micros()) else { return Ok(()) };
                 if now.saturating_add(wait) > MAX_STAMP { return Ok(()); }
-                let outcome_at = |at| bucket.acquire(&limit, cost, at).outcome;
-                prop_assert_eq!(outcome_at(now + wait), Outcome::Allowed);
-                let denied = matches!(outcome_at(now + wait - 1), Outcome::Denied { .. });
-                prop_assert!(denied, "a microsecond earlier it was let through");
+                let allowed_at = |at| bucket.acquire(&limit, cost, at).is_allowed();
+                prop_assert!(allowed_at(now + wait));
+                prop_assert!(!allowed_at(now + wait - 1), "a microsecond early");
                 let millis = retry_after.millis_ceil() as u64;
                 prop_assert!(millis * 1000 >= wait && millis * 1000 < wait + 1000);
             }
@@ -310,7 +393,7 @@ proptest! {
         prop_assert!((MIN_LEVEL..=limit.capacity.attotokens()).contains(&level));
         match decision.effect {
             Effect::Put { bucket: put, expires_at_ms } => {
-                let taken = decision.outcome == Outcome::Allowed && !cost.is_zero();
+                let taken = decision.is_allowed() && !cost.is_zero();
                 prop_assert!(taken || decision.clock_stepped);
                 prop_assert_eq!(put.stamp(), if taken { held } else { held.min(bucket.stamp()) });
                 let want = if taken { level - cost.attotokens() } else { bucket.level() };
@@ -320,7 +403,7 @@ proptest! {
                 prop_assert!(expires_at_ms - held / 1000 <= 100 * 365 * 86_400_000);
             }
             Effect::Delete => prop_assert!(decision.clock_stepped && bucket.level() >= limit.capacity.attotokens()),
-            Effect::Nothing => prop_assert!(!decision.clock_stepped && (decision.outcome != Outcome::Allowed || cost.is_zero())),
+            Effect::Nothing => prop_assert!(!decision.clock_stepped && (!decision.is_allowed() || cost.is_zero())),
         }
     }
 }
@@ -405,9 +488,6 @@ fn a_clock_set_back() {
         assert_eq!(bucket, Bucket::new(3 * TOKEN, now));
         assert_eq!(expires_at_ms, (now + 7_000_000).div_ceil(1000));
         let later = bucket.acquire(&limit, cost("5"), now + 2_000_000);
-        assert_eq!(
-            (later.outcome, later.clock_stepped),
-            (Outcome::Allowed, false)
-        );
+        assert!(later.is_allowed() && !later.clock_stepped);
     }
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use num_bigint::{BigInt, Sign};
 
 use super::bucket::remaining;
-use super::{capped_ms, Amount, Rate, SpecBucket};
+use super::{capped_ms, level_floor, Amount, Rate, SpecBucket};
 
 /// The answer to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -198,19 +198,28 @@ impl SpecStore {
     ) -> [i64; 4] {
         let met = self.meet(key, capacity, rate, now_us);
         let max_wait_us = max_wait_ms * 1_000;
-        let (reply, change) = match met.wait_us(cost) {
-            None => (met.reply(false, -1, &met.bucket), met.untouched()),
-            Some(wait_us) if wait_us <= max_wait_us => {
-                let reply = met.reply(true, capped_ms(&wait_us), &met.after(cost));
-                (reply, met.taken(cost))
-            }
-            Some(wait_us) => {
-                let retry_after_ms = capped_ms(&(wait_us - max_wait_us));
-                (
-                    met.reply(false, retry_after_ms, &met.bucket),
-                    met.untouched(),
-                )
-            }
+        let reachable = cost.atto() <= met.capacity.atto();
+        // What flows in within the wait may be missing now; a debt below the
+        // floor can't be stored.
+        let flow: BigInt = (max_wait_us * &rate.fixed) >> 24_u32;
+        let lowest = (cost.atto() - flow).max(level_floor() + cost.atto());
+        let (reply, change) = if !reachable {
+            (met.reply(false, -1, &met.bucket), met.untouched())
+        } else if met.level() >= lowest {
+            // Counted from what is stored then, so that the debt is paid to the
+            // last attotoken when the wait is over.
+            let after = met.after(cost);
+            let wait_us = after.wait_us(&BigInt::from(0), rate, now_us);
+            (
+                met.reply(true, capped_ms(&wait_us), &after),
+                met.taken(cost),
+            )
+        } else {
+            let wait_us = met.bucket.wait_us(&lowest, rate, now_us);
+            (
+                met.reply(false, capped_ms(&wait_us), &met.bucket),
+                met.untouched(),
+            )
         };
         self.apply(&met, change);
         reply
