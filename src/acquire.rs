@@ -6,11 +6,12 @@
 //! (0 when allowed, -1 when never) and `reset_after_ms`. A denial writes
 //! nothing.
 
-use crate::arguments::{self, KEY};
-use crate::command::{Arg, ArgKind, Command, KeyAccess, Spec};
-use crate::error::Error;
+use crate::arguments::{self, AMOUNT, CAPACITY, KEY};
+use crate::command::{Arg, ArgKind, Command, KeyAccess, Keys, Spec};
+use crate::error::{Argument, Error};
 use crate::ffi::Call;
-use crate::reply::{reply, Reply};
+use crate::reply::Four;
+use crate::stats::{self, Tally};
 use crate::store;
 
 /// `TB.ACQUIRE`.
@@ -22,6 +23,7 @@ impl Command for Acquire {
         flags: c"write deny-oom fast",
         arity: 5,
         key_access: KeyAccess::Update,
+        keys: Keys::First,
         summary: c"Takes tokens from a bucket if they are there.",
         complexity: c"O(1)",
         since: c"0.1.0",
@@ -33,16 +35,19 @@ impl Command for Acquire {
         ],
     };
 
-    fn run(call: &Call<'_>) -> Result<Reply, Error> {
+    const TALLY: &'static Tally = &stats::ACQUIRE;
+
+    type Reply = Four;
+
+    fn run(call: &Call<'_>) -> Result<Self::Reply, Error> {
         call.check_arity(5, 5)?;
-        let limit = arguments::limit(call)?;
-        let cost = arguments::cost(call)?;
+        let limit = arguments::limit(call, CAPACITY)?;
+        let cost = arguments::amount(call, AMOUNT, Argument::Cost)?;
 
         let now = call.now();
         let key = call.open_for_update(KEY)?;
-        let bucket = store::load(&key, &limit, now)?;
-        let decision = bucket.acquire(&limit, cost, now);
-        store::apply(key, &decision.effect)?;
-        Ok(reply(&decision))
+        let decision = store::load(&key, &limit, now)?.acquire(&limit, cost, now);
+        store::apply(key, &decision)?;
+        Ok(Four::new(&decision))
     }
 }

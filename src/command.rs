@@ -5,11 +5,18 @@ use std::ffi::CStr;
 use crate::error::Error;
 use crate::ffi::Call;
 use crate::reply::Reply;
+use crate::stats::Tally;
 
 /// A command of the module: one type, one file.
 pub trait Command {
     /// How the server knows it.
     const SPEC: Spec;
+
+    /// Where its calls are counted.
+    const TALLY: &'static Tally;
+
+    /// What it answers.
+    type Reply: Reply;
 
     /// Carries the command out. In this order: arity, all arguments, the key and
     /// its type, the decision, the write. The answer is given by the caller once
@@ -18,7 +25,7 @@ pub trait Command {
     /// # Errors
     ///
     /// Whatever is wrong with the call. The bucket is as it was before.
-    fn run(call: &Call<'_>) -> Result<Reply, Error>;
+    fn run(call: &Call<'_>) -> Result<Self::Reply, Error>;
 }
 
 /// A command's name, flags and keys, and what `COMMAND DOCS` says of it.
@@ -29,8 +36,10 @@ pub struct Spec {
     pub flags: &'static CStr,
     /// Number of arguments with the name itself; `-n` for n or more.
     pub arity: i32,
-    /// What is done to the key.
+    /// What is done to the keys.
     pub key_access: KeyAccess,
+    /// Which arguments are keys.
+    pub keys: Keys,
     /// One line of what it does.
     pub summary: &'static CStr,
     /// Time complexity.
@@ -41,13 +50,22 @@ pub struct Spec {
     pub args: &'static [Arg],
 }
 
-/// What a command does to its key.
+/// What a command does to its keys.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum KeyAccess {
-    /// Reads it.
+    /// Reads them.
     Read,
-    /// Reads it, and writes what depends on what was there.
+    /// Reads them, and writes what depends on what was there.
     Update,
+}
+
+/// Which arguments are keys.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Keys {
+    /// The first.
+    First,
+    /// The first, and from there every so many to the last.
+    Every(i32),
 }
 
 /// One argument, for the documentation.
@@ -89,4 +107,8 @@ pub enum ArgKind {
     Amount,
     /// A number of tokens per second, or per another period.
     Rate,
+    /// A whole number of milliseconds.
+    Milliseconds,
+    /// A group of arguments, once or more.
+    Groups(&'static [Arg]),
 }

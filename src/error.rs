@@ -14,6 +14,10 @@ pub enum Error {
     WrongType,
     /// An argument is not what it has to be.
     Argument(Argument, NumberError),
+    /// A call names a key twice.
+    RepeatedKey,
+    /// A call names more buckets than it may.
+    TooManyBuckets,
     /// A fault of ours, or a refusal of the server's API that should not occur.
     Internal,
 }
@@ -27,6 +31,10 @@ pub enum Argument {
     Rate,
     /// Tokens that the call wants.
     Cost,
+    /// Tokens to give or to take.
+    Amount,
+    /// The longest wait that a reservation may name.
+    MaxWait,
 }
 
 /// An argument's name and what is wrong with it, as the server takes a text.
@@ -61,6 +69,13 @@ impl Error {
             Self::WrongType => c"WRONGTYPE the key holds a value that is not a token bucket",
             Self::Argument(Argument::Capacity, error) => amount_text!("capacity", error),
             Self::Argument(Argument::Cost, error) => amount_text!("cost", error),
+            Self::Argument(Argument::Amount, error) => amount_text!("amount", error),
+            Self::Argument(Argument::MaxWait, error) => match error {
+                NumberError::TooLong => text!("max_wait_ms", "is too long: at most 64 bytes"),
+                _ => text!("max_wait_ms", "is not a whole number of milliseconds, 0 or more"),
+            },
+            Self::RepeatedKey => text!("key", "is given twice: at most once in a call"),
+            Self::TooManyBuckets => c"ERR too many buckets: at most 64 in a call",
             Self::Argument(Argument::Rate, error) => match error {
                 NumberError::TooLong => {
                     text!("rate", "is too long: at most 64 bytes before and after the slash")

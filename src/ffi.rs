@@ -24,8 +24,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use redis_module::raw;
 use tokenbucket_core::STORED_LEN;
 
-use crate::command::{Arg, ArgKind, Command, KeyAccess, Spec};
+use crate::command::{Arg, ArgKind, Command, KeyAccess, Keys, Spec};
 use crate::error::Error;
+use crate::reply::Reply;
+use crate::stats;
 
 /// Memory comes from the server, which so accounts for it. Not in unit tests,
 /// which run without a server.
@@ -39,6 +41,12 @@ const EMPTY: c_int = raw::REDISMODULE_KEYTYPE_EMPTY as c_int;
 const STRING: c_int = raw::REDISMODULE_KEYTYPE_STRING as c_int;
 const READ: c_int = raw::REDISMODULE_READ as c_int;
 const WRITE: c_int = raw::REDISMODULE_WRITE as c_int;
+
+/// The class `d` of keyspace events.
+const NOTIFY_MODULE: c_int = raw::REDISMODULE_NOTIFY_MODULE;
+
+/// The ACL category of all commands, where the server can add one.
+const ACL_CATEGORY: &CStr = c"tokenbucket";
 
 /// The longest line of our own in the server's log, in bytes.
 const LOG_LINE: usize = 512;
@@ -89,6 +97,7 @@ macro_rules! concat_c {
 type Ctx = *mut raw::RedisModuleCtx;
 type Str = *mut raw::RedisModuleString;
 type RawKey = *mut raw::RedisModuleKey;
+type InfoCtx = *mut raw::RedisModuleInfoCtx;
 type Handler = unsafe extern "C" fn(Ctx, *mut Str, c_int) -> c_int;
 
 api! {
@@ -110,6 +119,11 @@ api! {
         delete_key: RedisModule_DeleteKey unsafe extern "C" fn(RawKey) -> c_int,
         set_abs_expire: RedisModule_SetAbsExpire unsafe extern "C" fn(RawKey, i64) -> c_int,
         signal_modified_key: RedisModule_SignalModifiedKey unsafe extern "C" fn(Ctx, Str) -> c_int,
+        notify_keyspace_event: RedisModule_NotifyKeyspaceEvent unsafe extern "C" fn(Ctx, c_int, *const c_char, Str) -> c_int,
+        register_info_func: RedisModule_RegisterInfoFunc unsafe extern "C" fn(Ctx, raw::RedisModuleInfoFunc) -> c_int,
+        info_add_section: RedisModule_InfoAddSection unsafe extern "C" fn(InfoCtx, *const c_char) -> c_int,
+        info_add_field_c_string: RedisModule_InfoAddFieldCString unsafe extern "C" fn(InfoCtx, *const c_char, *const c_char) -> c_int,
+        info_add_field_u64: RedisModule_InfoAddFieldULongLong unsafe extern "C" fn(InfoCtx, *const c_char, u64) -> c_int,
         replicate: RedisModule_Replicate unsafe extern "C" fn(Ctx, *const c_char, *const c_char, ...) -> c_int,
     }
     optional {
@@ -119,6 +133,10 @@ api! {
             unsafe extern "C" fn(*mut raw::RedisModuleCommand, *const raw::RedisModuleCommandInfo) -> c_int,
         // From Redis 7.2 on.
         cached_microseconds: RedisModule_CachedMicroseconds unsafe extern "C" fn() -> i64,
+        set_command_acl_categories: RedisModule_SetCommandACLCategories
+            unsafe extern "C" fn(*mut raw::RedisModuleCommand, *const c_char) -> c_int,
+        // From Redis 7.4 and Valkey 8.0 on.
+        add_acl_category: RedisModule_AddACLCategory unsafe extern "C" fn(Ctx, *const c_char) -> c_int,
     }
 }
 
@@ -136,6 +154,16 @@ impl Call<'_> {
             Ok(())
         } else {
             Err(Error::WrongArity)
+        }
+    }
+
+    /// How many groups of `size` arguments follow the command's name: one or
+    /// more, and nothing left over.
+    pub fn groups_of(&self, size: usize) -> Result<usize, Error> {
+        let count = self.arguments.len().saturating_sub(1);
+        match (count.checked_div(size), count.checked_rem(size)) {
+            (Some(groups), Some(0)) if groups > 0 => Ok(groups),
+            _ => Err(Error::WrongArity),
         }
     }
 
@@ -230,8 +258,9 @@ impl Key<'_> {
         if kind == EMPTY {
             return Value::Missing;
         }
-        // Length before access: direct access re-encodes short strings and
-        // integers, and what is not ours is left as it is.
+        // Length before access: direct access turns short strings and integers
+        // into plain ones, in memory only. So no foreign value is looked into,
+        // but one of twenty bytes; the server offers no other way to tell it.
         // SAFETY: as above.
         if kind != STRING || unsafe { (api.value_length)(self.handle) } != STORED_LEN {
             return Value::Other;
@@ -247,7 +276,7 @@ impl Key<'_> {
 
     /// Stores `bytes` with an expiry in milliseconds since the Unix epoch, tells
     /// replicas, the AOF, and whoever watches the key.
-    pub fn set(self, bytes: &[u8; STORED_LEN], expires_at_ms: u64) -> Result<(), Error> {
+    pub fn set(&self, bytes: &[u8; STORED_LEN], expires_at_ms: u64) -> Result<(), Error> {
         let api = self.call.api;
         let expires_at_ms = i64::try_from(expires_at_ms).map_err(|_| Error::Internal)?;
         // SAFETY: the handle is open for writing.
@@ -280,7 +309,7 @@ impl Key<'_> {
     }
 
     /// Removes the key, and tells replicas, the AOF, and whoever watches it.
-    pub fn delete(self) -> Result<(), Error> {
+    pub fn delete(&self) -> Result<(), Error> {
         let api = self.call.api;
         // SAFETY: the handle is open for writing.
         if unsafe { (api.key_type)(self.handle) } == EMPTY {
@@ -293,6 +322,19 @@ impl Key<'_> {
             (api.replicate)(self.call.ctx, c"DEL".as_ptr(), c"s".as_ptr(), self.name)
         })?;
         self.signal_modified()
+    }
+
+    /// Closes the key, and tells those who subscribed to the events of modules
+    /// that a call on it was denied. Costs next to nothing when nobody did.
+    pub fn notify_denied(self) {
+        let (call, name) = (self.call, self.name);
+        // Whoever listens may use the key.
+        drop(self);
+        // SAFETY: context and name are the server's own, of this very call. The
+        // answer says whether the key's name could be read, which it could.
+        unsafe {
+            (call.api.notify_keyspace_event)(call.ctx, NOTIFY_MODULE, c"tb.denied".as_ptr(), name)
+        };
     }
 
     fn signal_modified(&self) -> Result<(), Error> {
@@ -329,6 +371,7 @@ pub struct Loader<'load> {
     api: &'static Api,
     ctx: Ctx,
     arguments: &'load [Str],
+    has_acl_category: bool,
 }
 
 impl Loader<'_> {
@@ -343,7 +386,11 @@ impl Loader<'_> {
     ///
     /// Says what the server refused.
     pub fn register<C: Command>(&self) -> Result<(), &'static CStr> {
-        let spec = const { C::SPEC };
+        let spec = const { &C::SPEC };
+        let (last, step) = match spec.keys {
+            Keys::First => (1, 1),
+            Keys::Every(step) => (-1, step),
+        };
         // SAFETY: the strings are C strings that live for ever, and the shim has
         // the signature of a handler. The server copies what it keeps.
         check(unsafe {
@@ -353,32 +400,48 @@ impl Loader<'_> {
                 Some(on_command::<C>),
                 spec.flags.as_ptr(),
                 1,
-                1,
-                1,
+                last,
+                step,
             )
         })
         .map_err(|_| c"the server refused a command: another module may have its name")?;
-        self.describe(&spec)
-            .map_err(|_| c"the server refused the description of a command")
+        let Some(get_command) = self.api.get_command else {
+            return Ok(());
+        };
+        // SAFETY: as above. The command was just created.
+        let command = unsafe { get_command(self.ctx, spec.name.as_ptr()) };
+        if command.is_null() {
+            return Err(c"the server does not know a command that it just took");
+        }
+        self.describe(command, spec)
+            .map_err(|_| c"the server refused the description of a command")?;
+        self.categorize(command, spec)
+            .map_err(|_| c"the server refused the ACL categories of a command")
     }
 
     /// Gives the server a command's arity, key specification and documentation,
     /// where it takes them.
-    fn describe(&self, spec: &Spec) -> Result<(), Error> {
-        let (Some(get_command), Some(set_command_info)) =
-            (self.api.get_command, self.api.set_command_info)
-        else {
+    fn describe(&self, command: *mut raw::RedisModuleCommand, spec: &Spec) -> Result<(), Error> {
+        let Some(set_command_info) = self.api.set_command_info else {
             return Ok(());
         };
-        let mut key_specs = [
-            key_spec(spec.key_access),
-            raw::RedisModuleCommandKeySpec {
-                // An entry whose search type is "invalid", which is zero, ends the list.
-                ..NO_KEY_SPEC
-            },
-        ];
-        let mut args: Vec<_> = spec.args.iter().map(command_arg).collect();
-        args.push(NO_ARG);
+        // An empty entry ends each list.
+        let mut key_specs = [key_spec(spec), NO_KEY_SPEC];
+        let mut groups: Vec<Vec<raw::RedisModuleCommandArg>> = spec
+            .args
+            .iter()
+            .map(|arg| match arg.kind {
+                ArgKind::Groups(args) => args.iter().map(command_arg).chain([NO_ARG]).collect(),
+                _ => Vec::new(),
+            })
+            .collect();
+        let mut args: Vec<raw::RedisModuleCommandArg> =
+            spec.args.iter().map(command_arg).chain([NO_ARG]).collect();
+        for (arg, group) in args.iter_mut().zip(&mut groups) {
+            if !group.is_empty() {
+                arg.subargs = group.as_mut_ptr();
+            }
+        }
         let info = raw::RedisModuleCommandInfo {
             version: addr_of!(INFO_VERSION),
             summary: spec.summary.as_ptr(),
@@ -390,14 +453,86 @@ impl Loader<'_> {
             key_specs: key_specs.as_mut_ptr(),
             args: args.as_mut_ptr(),
         };
-        // SAFETY: context and name as in `register`.
-        let command = unsafe { get_command(self.ctx, spec.name.as_ptr()) };
-        if command.is_null() {
-            return Err(Error::Internal);
-        }
-        // SAFETY: all that `info` points to outlives the call, lists end with an
-        // empty entry, and the server copies what it keeps.
+        // SAFETY: the command is the server's own; all that `info` points to
+        // outlives the call, and the server copies what it keeps.
         check(unsafe { set_command_info(command, &info) })
+    }
+
+    /// Puts a command into the ACL categories that follow from its flags, which
+    /// the server does not do for modules by itself, and into the module's own
+    /// where there is one.
+    fn categorize(&self, command: *mut raw::RedisModuleCommand, spec: &Spec) -> Result<(), Error> {
+        let Some(set_categories) = self.api.set_command_acl_categories else {
+            return Ok(());
+        };
+        let categories = match (spec.key_access, self.has_acl_category) {
+            (KeyAccess::Read, true) => c"read fast tokenbucket",
+            (KeyAccess::Read, false) => c"read fast",
+            (KeyAccess::Update, true) => c"write fast tokenbucket",
+            (KeyAccess::Update, false) => c"write fast",
+        };
+        // SAFETY: the command is the server's own, the names are a C string.
+        check(unsafe { set_categories(command, categories.as_ptr()) })
+    }
+
+    /// Registers the module's section of `INFO`.
+    ///
+    /// # Errors
+    ///
+    /// Says what the server refused.
+    pub fn register_info(&self) -> Result<(), &'static CStr> {
+        // SAFETY: the function has the signature that the server calls.
+        check(unsafe { (self.api.register_info_func)(self.ctx, Some(on_info)) })
+            .map_err(|_| c"the server refused the section of INFO")
+    }
+}
+
+/// The module's section of `INFO`, while it is being written.
+pub struct InfoSection {
+    api: &'static Api,
+    ctx: InfoCtx,
+}
+
+impl InfoSection {
+    /// A line with a number.
+    pub fn number(&self, name: &CStr, value: u64) {
+        // SAFETY: the context is that of this section, the name a C string.
+        unsafe { (self.api.info_add_field_u64)(self.ctx, name.as_ptr(), value) };
+    }
+
+    /// A line with a text.
+    pub fn text(&self, name: &CStr, value: &CStr) {
+        // SAFETY: as above, and so is the value.
+        unsafe { (self.api.info_add_field_c_string)(self.ctx, name.as_ptr(), value.as_ptr()) };
+    }
+}
+
+/// The caller of a command, to be answered.
+pub struct Replier {
+    api: &'static Api,
+    ctx: Ctx,
+}
+
+impl Replier {
+    /// Announces an array of so many elements, which are to follow.
+    pub fn array(&self, len: usize) {
+        // SAFETY: the context is that of this call.
+        unsafe { (self.api.reply_with_array)(self.ctx, len as c_long) };
+    }
+
+    /// An integer.
+    pub fn integer(&self, integer: i64) {
+        // SAFETY: as above.
+        unsafe { (self.api.reply_with_long_long)(self.ctx, integer) };
+    }
+
+    fn error(&self, error: Error) {
+        match error.text() {
+            // SAFETY: as above; the text is a C string that lives for ever.
+            Some(text) => unsafe { (self.api.reply_with_error)(self.ctx, text.as_ptr()) },
+            // SAFETY: as above.
+            None => unsafe { (self.api.wrong_arity)(self.ctx) },
+        };
     }
 }
 
@@ -440,9 +575,14 @@ const NO_ARG: raw::RedisModuleCommandArg = raw::RedisModuleCommandArg {
     display_text: null(),
 };
 
-/// One key, the first argument.
-fn key_spec(access: KeyAccess) -> raw::RedisModuleCommandKeySpec {
-    let flags = match access {
+/// Where the keys are, and what is done to them.
+fn key_spec(spec: &Spec) -> raw::RedisModuleCommandKeySpec {
+    // The last key counts from the first one found.
+    let (lastkey, keystep) = match spec.keys {
+        Keys::First => (0, 1),
+        Keys::Every(step) => (-1, step),
+    };
+    let flags = match spec.key_access {
         KeyAccess::Read => raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS,
         KeyAccess::Update => {
             raw::REDISMODULE_CMD_KEY_RW
@@ -457,6 +597,13 @@ fn key_spec(access: KeyAccess) -> raw::RedisModuleCommandKeySpec {
             index: raw::RedisModuleCommandKeySpec__bindgen_ty_1__bindgen_ty_1 { pos: 1 },
         },
         find_keys_type: raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_RANGE,
+        fk: raw::RedisModuleCommandKeySpec__bindgen_ty_2 {
+            range: raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_1 {
+                lastkey,
+                keystep,
+                limit: 0,
+            },
+        },
         ..NO_KEY_SPEC
     }
 }
@@ -473,17 +620,29 @@ fn command_arg(arg: &Arg) -> raw::RedisModuleCommandArg {
             raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_STRING,
             -1,
         ),
+        ArgKind::Milliseconds => (
+            raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_INTEGER,
+            -1,
+        ),
+        ArgKind::Groups(_) => (
+            raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_BLOCK,
+            -1,
+        ),
     };
-    let flags = if arg.optional {
-        raw::REDISMODULE_CMD_ARG_OPTIONAL as c_int
+    let optional = if arg.optional {
+        raw::REDISMODULE_CMD_ARG_OPTIONAL
     } else {
         0
+    };
+    let multiple = match arg.kind {
+        ArgKind::Groups(_) => raw::REDISMODULE_CMD_ARG_MULTIPLE,
+        _ => 0,
     };
     raw::RedisModuleCommandArg {
         name: arg.name.as_ptr(),
         type_,
         key_spec_index,
-        flags,
+        flags: (optional | multiple) as c_int,
         ..NO_ARG
     }
 }
@@ -492,7 +651,11 @@ fn command_arg(arg: &Arg) -> raw::RedisModuleCommandArg {
 fn guarded<T>(body: impl FnOnce() -> T) -> Option<T> {
     // What a panic may leave half done is the state of the call alone, and that
     // is dropped: nothing of ours outlives it.
-    catch_unwind(AssertUnwindSafe(body)).ok()
+    let outcome = catch_unwind(AssertUnwindSafe(body));
+    if outcome.is_err() {
+        stats::PANICS.count();
+    }
+    outcome.ok()
 }
 
 /// Carries out one call of the command `C`, and answers it.
@@ -504,22 +667,16 @@ fn run<C: Command>(ctx: Ctx, argv: *mut Str, argc: c_int) -> c_int {
         // SAFETY: the server passes the arguments of this call and their number.
         arguments: unsafe { arguments(argv, argc) },
     };
+    let replier = Replier { api, ctx };
     match guarded(|| C::run(&call)).unwrap_or(Err(Error::Internal)) {
-        Ok(integers) => {
-            // SAFETY: the context is that of this call. The array is announced
-            // with the number of integers that follow.
-            unsafe { (api.reply_with_array)(ctx, integers.len() as c_long) };
-            for integer in integers {
-                // SAFETY: as above.
-                unsafe { (api.reply_with_long_long)(ctx, integer) };
-            }
+        Ok(reply) => {
+            C::TALLY.count(reply.verdict());
+            reply.send(&replier);
         }
-        Err(error) => match error.text() {
-            // SAFETY: as above; the text is a C string that lives for ever.
-            Some(text) => _ = unsafe { (api.reply_with_error)(ctx, text.as_ptr()) },
-            // SAFETY: as above.
-            None => _ = unsafe { (api.wrong_arity)(ctx) },
-        },
+        Err(error) => {
+            stats::count_error(error);
+            replier.error(error);
+        }
     }
     OK
 }
@@ -604,15 +761,32 @@ fn load(ctx: Ctx, arguments: &[Str]) -> Result<(), &'static CStr> {
         | raw::REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD;
     // SAFETY: the context is that of the module being loaded.
     unsafe { (api.set_module_options)(ctx, options as c_int) };
+    let has_acl_category = api.add_acl_category.is_some_and(|add| {
+        // SAFETY: as above; the name is a C string.
+        check(unsafe { add(ctx, ACL_CATEGORY.as_ptr()) }).is_ok()
+    });
     crate::on_load(&Loader {
         api,
         ctx,
         arguments,
+        has_acl_category,
     })
 }
 
 unsafe extern "C" fn on_command<C: Command>(ctx: Ctx, argv: *mut Str, argc: c_int) -> c_int {
     run::<C>(ctx, argv, argc)
+}
+
+unsafe extern "C" fn on_info(ctx: InfoCtx, _for_crash_report: c_int) {
+    let Some(api) = API.get() else { return };
+    guarded(|| {
+        // The module's name alone, with no name of a section behind it.
+        // SAFETY: the context is the server's own, of this very call. A section
+        // that was not asked for is refused.
+        if check(unsafe { (api.info_add_section)(ctx, c"".as_ptr()) }).is_ok() {
+            stats::write(&InfoSection { api, ctx });
+        }
+    });
 }
 
 /// Called by the server when it loads the module.

@@ -17,10 +17,11 @@
 use std::panic::panic_any;
 
 use crate::arguments::KEY;
-use crate::command::{Arg, ArgKind, Command, KeyAccess, Spec};
+use crate::command::{Arg, ArgKind, Command, KeyAccess, Keys, Spec};
 use crate::error::Error;
 use crate::ffi::Call;
-use crate::reply::Reply;
+use crate::reply::Four;
+use crate::stats::{self, Tally};
 
 /// `TB.PANIC`.
 pub struct Panic;
@@ -31,6 +32,7 @@ impl Command for Panic {
         flags: c"write deny-oom fast",
         arity: 3,
         key_access: KeyAccess::Update,
+        keys: Keys::First,
         summary: c"Panics.",
         complexity: c"O(1)",
         since: c"0.1.0",
@@ -40,15 +42,19 @@ impl Command for Panic {
         ],
     };
 
-    fn run(call: &Call<'_>) -> Result<Reply, Error> {
+    const TALLY: &'static Tally = &stats::ACQUIRE;
+
+    type Reply = Four;
+
+    fn run(call: &Call<'_>) -> Result<Self::Reply, Error> {
         call.check_arity(3, 3)?;
         let kind = call.argument(2)?;
         let _key = call.open_for_update(KEY)?;
         match kind {
             b"value" => panic_any(7),
             b"nul" => panic!("before\0after"),
-            b"overflow" => Ok([i64::MAX + kind.len() as i64; 4]),
-            b"index" => Ok([kind[kind.len()].into(); 4]),
+            b"overflow" => panic!("{}", i64::MAX + kind.len() as i64),
+            b"index" => panic!("{}", kind[kind.len()]),
             _ => panic!("asked to panic"),
         }
     }

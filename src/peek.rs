@@ -6,11 +6,12 @@
 
 use tokenbucket_core::Amount;
 
-use crate::arguments::{self, COST, KEY};
-use crate::command::{Arg, ArgKind, Command, KeyAccess, Spec};
-use crate::error::Error;
+use crate::arguments::{self, AMOUNT, CAPACITY, KEY};
+use crate::command::{Arg, ArgKind, Command, KeyAccess, Keys, Spec};
+use crate::error::{Argument, Error};
 use crate::ffi::Call;
-use crate::reply::{reply, Reply};
+use crate::reply::Four;
+use crate::stats::{self, Tally};
 use crate::store;
 
 /// `TB.PEEK`.
@@ -22,6 +23,7 @@ impl Command for Peek {
         flags: c"readonly fast",
         arity: -4,
         key_access: KeyAccess::Read,
+        keys: Keys::First,
         summary: c"Tells what TB.ACQUIRE would answer now, and takes nothing.",
         complexity: c"O(1)",
         since: c"0.1.0",
@@ -33,18 +35,22 @@ impl Command for Peek {
         ],
     };
 
-    fn run(call: &Call<'_>) -> Result<Reply, Error> {
+    const TALLY: &'static Tally = &stats::PEEK;
+
+    type Reply = Four;
+
+    fn run(call: &Call<'_>) -> Result<Self::Reply, Error> {
         call.check_arity(4, 5)?;
-        let limit = arguments::limit(call)?;
-        let cost = if call.has_argument(COST) {
-            arguments::cost(call)?
+        let limit = arguments::limit(call, CAPACITY)?;
+        let cost = if call.has_argument(AMOUNT) {
+            arguments::amount(call, AMOUNT, Argument::Cost)?
         } else {
             Amount::ONE
         };
 
         let now = call.now();
         let key = call.open_for_reading(KEY)?;
-        let bucket = store::load(&key, &limit, now)?;
-        Ok(reply(&bucket.acquire(&limit, cost, now)))
+        let decision = store::load(&key, &limit, now)?.acquire(&limit, cost, now);
+        Ok(Four::new(&decision))
     }
 }

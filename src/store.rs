@@ -1,9 +1,10 @@
 //! A bucket at a key: reading it, and carrying out what a decision leaves behind.
 
-use tokenbucket_core::{Bucket, Effect, Limit};
+use tokenbucket_core::{Bucket, Decision, Effect, Limit};
 
 use crate::error::Error;
 use crate::ffi::{Key, Value};
+use crate::stats::CLOCK_STEPS;
 
 /// The bucket at `key`; a full one where there is none.
 ///
@@ -19,18 +20,26 @@ pub fn load(key: &Key<'_>, limit: &Limit, now: u64) -> Result<Bucket, Error> {
 }
 
 /// Does to `key` what the decision says, and to replicas and the AOF the same:
-/// the resulting bytes and their absolute expiry, never the call.
+/// the resulting bytes and their absolute expiry, never the call. Tells those who
+/// listen of a denial.
 ///
 /// # Errors
 ///
 /// [`Error::Internal`] where the server refuses, which it has no reason to.
-pub fn apply(key: Key<'_>, effect: &Effect) -> Result<(), Error> {
-    match effect {
-        Effect::Nothing => Ok(()),
+pub fn apply(key: Key<'_>, decision: &Decision) -> Result<(), Error> {
+    match decision.effect {
+        Effect::Nothing => {}
         Effect::Put {
             bucket,
             expires_at_ms,
-        } => key.set(&bucket.encode(), *expires_at_ms),
-        Effect::Delete => key.delete(),
+        } => key.set(&bucket.encode(), expires_at_ms)?,
+        Effect::Delete => key.delete()?,
     }
+    if decision.clock_stepped {
+        CLOCK_STEPS.count();
+    }
+    if !decision.is_allowed() {
+        key.notify_denied();
+    }
+    Ok(())
 }

@@ -1,6 +1,6 @@
 //! What the server tells of the commands: arity, flags, keys, who may call them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tokenbucket_testkit::{installed_server, RawClient, Reply};
 
@@ -54,7 +54,8 @@ fn text(reply: &Reply) -> String {
     }
 }
 
-/// `[name, value, name, value]` as a map.
+/// `[name, value, name, value]` as a map, without the notes that some core
+/// commands have.
 fn flat(reply: &Reply) -> BTreeMap<String, String> {
     let Reply::Array(Some(items)) = reply else {
         panic!("not a list: {reply:?}")
@@ -62,37 +63,52 @@ fn flat(reply: &Reply) -> BTreeMap<String, String> {
     items
         .chunks(2)
         .map(|pair| (text(&pair[0]), text(&pair[1])))
+        .filter(|(name, _)| name != "notes")
         .collect()
 }
 
-/// Field by field as the core's commands of the same kind: one key, read and
-/// written; one key, read.
+/// Field by field as the core's commands of the same shape: one key, read and
+/// written with or without need of memory; one key, read; many keys.
 #[test]
 fn command_info_as_for_core_commands() {
     let server = running();
     let mut client = server.raw();
     let has_info = installed_server().1 >= (7, 0, 0);
-
-    let mut ours = info(&mut client, "TB.ACQUIRE");
-    let core = info(&mut client, "INCRBY");
-    assert_eq!(ours.flags, ["denyoom", "fast", "write"]);
-    assert_eq!((&ours.flags, ours.keys), (&core.flags, [1, 1, 1]));
-    if has_info {
-        assert_eq!(ours.arity, 5);
-        assert_eq!(ours.key_specs.len(), 1);
+    for (name, twin, arity, keys) in [
+        ("TB.ACQUIRE", "INCRBY", 5, [1, 1, 1]),
+        ("TB.RESERVE", "INCRBY", 6, [1, 1, 1]),
+        ("TB.DEBIT", "INCRBY", 5, [1, 1, 1]),
+        // It may be called when memory is short.
+        ("TB.CREDIT", "GETEX", 5, [1, 1, 1]),
+        ("TB.PEEK", "GET", -4, [1, 1, 1]),
+        ("TB.MACQUIRE", "MSET", -5, [1, -1, 4]),
+    ] {
+        let mut ours = info(&mut client, name);
+        let mut core = info(&mut client, twin);
+        assert_eq!(ours.keys, keys, "{name}");
+        if name == "TB.MACQUIRE" {
+            // MSET overwrites every second argument unread, and is not called fast.
+            core.keys[2] = 4;
+            core.flags.push("fast".to_string());
+            core.flags.sort();
+            for spec in &mut core.key_specs {
+                spec.insert("flags".into(), "RW access update".into());
+                let find = spec.get_mut("find_keys").unwrap();
+                assert!(find.contains("keystep 2"), "{find}");
+                *find = find.replace("keystep 2", "keystep 4");
+            }
+        }
+        if has_info {
+            assert_eq!(ours.arity, arity, "{name}");
+            assert_eq!(ours.key_specs.len(), 1, "{name}");
+        } else {
+            assert_eq!(
+                ours.arity, -1,
+                "{name}: the server counts no arguments of modules"
+            );
+        }
         ours.arity = core.arity;
-        assert_eq!(ours, core);
-    }
-
-    let mut ours = info(&mut client, "TB.PEEK");
-    let core = info(&mut client, "GET");
-    assert_eq!(ours.flags, ["fast", "readonly"]);
-    assert_eq!((&ours.flags, ours.keys), (&core.flags, [1, 1, 1]));
-    if has_info {
-        assert_eq!(ours.arity, -4);
-        assert_eq!(ours.key_specs.len(), 1);
-        ours.arity = core.arity;
-        assert_eq!(ours, core);
+        assert_eq!(ours, core, "{name} beside {twin}");
     }
 }
 
@@ -100,13 +116,54 @@ fn command_info_as_for_core_commands() {
 fn keys_are_found_in_a_call() {
     let server = running();
     let mut client = server.raw();
-    for call in [
-        &["TB.ACQUIRE", "k", "1", "1", "1"][..],
-        &["TB.PEEK", "k", "1", "1"],
+    for (call, keys) in [
+        ("TB.ACQUIRE k 1 1 1", &["k"][..]),
+        ("TB.PEEK k 1 1", &["k"]),
+        ("TB.PEEK k 1 1 1", &["k"]),
+        ("TB.RESERVE k 1 1 1 1", &["k"]),
+        ("TB.CREDIT k 1 1 1", &["k"]),
+        ("TB.DEBIT k 1 1 1", &["k"]),
+        ("TB.MACQUIRE k 1 1 1", &["k"]),
+        ("TB.MACQUIRE k 1 1 1 l 1 1 1 m 1 1 1", &["k", "l", "m"]),
     ] {
-        let args = [&["COMMAND", "GETKEYS"], call].concat();
-        assert_eq!(texts(&client.text(&args)), ["k"], "{call:?}");
+        let args = [
+            &["COMMAND", "GETKEYS"],
+            &call.split(' ').collect::<Vec<_>>()[..],
+        ]
+        .concat();
+        assert_eq!(texts(&client.text(&args)), keys, "{call}");
     }
+}
+
+/// The arguments of a command's documentation: `name:type`, with what else is
+/// said of each, and those of a group in parentheses.
+fn arguments(docs: &Reply) -> Vec<String> {
+    let Reply::Array(Some(fields)) = docs else {
+        panic!("no fields")
+    };
+    let at = fields
+        .iter()
+        .position(|field| text(field) == "arguments")
+        .unwrap();
+    let Reply::Array(Some(args)) = &fields[at + 1] else {
+        panic!("no arguments")
+    };
+    args.iter()
+        .map(|arg| {
+            let fields = flat(arg);
+            let mut line = format!("{}:{}", fields["name"], fields["type"]);
+            if let Some(index) = fields.get("key_spec_index") {
+                line = format!("{line}:{index}");
+            }
+            if let Some(flags) = fields.get("flags") {
+                line = format!("{line}:{flags}");
+            }
+            if fields.contains_key("arguments") {
+                line = format!("{line}({})", arguments(arg).join(" "));
+            }
+            line
+        })
+        .collect()
 }
 
 /// The documentation, as clients and redis-cli show it (7.0 and newer).
@@ -118,53 +175,179 @@ fn command_docs() {
     }
     let server = running();
     let mut client = server.raw();
-    for (name, arguments) in [
+    let limit = "key:key:0 capacity:double rate:string";
+    for (name, args) in [
+        ("TB.ACQUIRE", format!("{limit} cost:double")),
+        ("TB.PEEK", format!("{limit} cost:double:optional")),
         (
-            "TB.ACQUIRE",
-            &["key:key", "capacity:double", "rate:string", "cost:double"][..],
+            "TB.RESERVE",
+            format!("{limit} cost:double max_wait_ms:integer"),
         ),
+        ("TB.CREDIT", format!("{limit} amount:double")),
+        ("TB.DEBIT", format!("{limit} amount:double")),
         (
-            "TB.PEEK",
-            &[
-                "key:key",
-                "capacity:double",
-                "rate:string",
-                "cost:double:optional",
-            ],
+            "TB.MACQUIRE",
+            format!("bucket:block:multiple({limit} cost:double)"),
         ),
     ] {
         let Reply::Array(Some(docs)) = client.text(&["COMMAND", "DOCS", name]) else {
             panic!("no COMMAND DOCS")
         };
         assert_eq!(text(&docs[0]).to_ascii_uppercase(), name);
-        let docs_of = flat(&docs[1]);
-        assert!(docs_of["summary"].ends_with('.'));
-        assert_eq!(docs_of["complexity"], "O(1)");
-        assert_eq!(docs_of["since"], "0.1.0");
-        assert_eq!(docs_of["module"], "tokenbucket");
-        let Reply::Array(Some(fields)) = &docs[1] else {
-            panic!("no fields")
-        };
-        let at = fields
-            .iter()
-            .position(|field| text(field) == "arguments")
-            .unwrap();
-        let Reply::Array(Some(args)) = &fields[at + 1] else {
-            panic!("no arguments")
-        };
-        let args: Vec<String> = args
-            .iter()
-            .map(|arg| {
-                let arg = flat(arg);
-                let mut line = format!("{}:{}", arg["name"], arg["type"]);
-                if let Some(flags) = arg.get("flags") {
-                    line = format!("{line}:{flags}");
-                }
-                line
-            })
-            .collect();
-        assert_eq!(args, arguments, "{name}");
+        let fields = flat(&docs[1]);
+        assert!(fields["summary"].ends_with('.'), "{name}");
+        assert!(fields["complexity"].starts_with("O("), "{name}");
+        assert_eq!(fields["since"], "0.1.0", "{name}");
+        assert_eq!(fields["module"], "tokenbucket", "{name}");
+        assert_eq!(arguments(&docs[1]).join(" "), args, "{name}");
     }
+    // The same fields as a core command has, apart from the module's name.
+    let mut names = |command| {
+        let Reply::Array(Some(docs)) = client.text(&["COMMAND", "DOCS", command]) else {
+            panic!("no COMMAND DOCS")
+        };
+        let mut fields = flat(&docs[1]);
+        fields.remove("module");
+        fields.into_keys().collect::<Vec<_>>()
+    };
+    assert_eq!(names("TB.ACQUIRE"), names("INCRBY"));
+}
+
+/// A text without the colours of a terminal.
+fn plain(text: &str) -> String {
+    let mut parts = text.split("\x1b[");
+    let first = parts.next().unwrap_or_default().to_string();
+    parts.fold(first, |text, part| {
+        text + part.split_once('m').map_or(part, |(_, rest)| rest)
+    })
+}
+
+/// redis-cli shows the arguments as one types: it builds its hint from the same
+/// documentation, and prints it for `help`.
+#[test]
+fn redis_cli_shows_the_arguments() {
+    if installed_server().1 < (7, 0, 0) {
+        eprintln!("skipped by name: COMMAND DOCS is not there before Redis 7.0");
+        return;
+    }
+    let server = running();
+    for (name, hint) in [
+        ("TB.ACQUIRE", "TB.ACQUIRE key capacity rate cost"),
+        ("TB.PEEK", "TB.PEEK key capacity rate [cost]"),
+        (
+            "TB.RESERVE",
+            "TB.RESERVE key capacity rate cost max_wait_ms",
+        ),
+        (
+            "TB.MACQUIRE",
+            "TB.MACQUIRE key capacity rate cost [key capacity rate cost ...]",
+        ),
+    ] {
+        let help = std::process::Command::new("redis-cli")
+            .args(["-p", &server.port().to_string(), "help", name])
+            .output()
+            .expect("redis-cli is installed");
+        let help = plain(&String::from_utf8(help.stdout).unwrap());
+        assert!(
+            help.lines().any(|line| line.trim() == hint),
+            "{name}: {help}"
+        );
+    }
+}
+
+/// The category `@tokenbucket` holds all commands and nothing else, where the
+/// server can add one, and the categories that follow from the flags stay.
+#[test]
+fn acl_categories() {
+    let server = running();
+    let mut client = server.raw();
+    let mut category = |name: &str| -> Option<BTreeSet<String>> {
+        match client.text(&["ACL", "CAT", name]) {
+            Reply::Error(_) => None,
+            reply => Some(
+                texts(&reply)
+                    .into_iter()
+                    .map(|name| name.to_ascii_uppercase())
+                    .filter(|name| name.starts_with("TB."))
+                    .collect(),
+            ),
+        }
+    };
+    let set = |names: &[&str]| names.iter().map(|name| format!("TB.{name}")).collect();
+    let all = ["ACQUIRE", "CREDIT", "DEBIT", "MACQUIRE", "PEEK", "RESERVE"];
+    let writing = ["ACQUIRE", "CREDIT", "DEBIT", "MACQUIRE", "RESERVE"];
+    let (valkey, version) = installed_server();
+    if version < (7, 2, 0) {
+        eprintln!("skipped by name: this server has no ACL categories for modules");
+        assert_eq!(category("write"), Some(set(&[])));
+        return;
+    }
+    assert_eq!(category("write"), Some(set(&writing)));
+    assert_eq!(category("read"), Some(set(&["PEEK"])));
+    assert_eq!(category("fast"), Some(set(&all)));
+    assert_eq!(category("slow"), Some(set(&[])));
+    let can_add = if valkey {
+        version >= (8, 0, 0)
+    } else {
+        version >= (7, 4, 0)
+    };
+    if can_add {
+        assert_eq!(category("tokenbucket"), Some(set(&all)));
+        let rules = ["ACL", "SETUSER", "c", "on", ">p", "~*", "+@tokenbucket"];
+        assert_eq!(client.text(&rules).error(), None);
+        client.text(&["AUTH", "c", "p"]);
+        assert_eq!(
+            client.tb(&["TB.CREDIT", "k", "1", "1", "1"]),
+            Ok([1, 1, 0, 0])
+        );
+        assert!(client
+            .text(&["GET", "k"])
+            .error()
+            .unwrap()
+            .starts_with("NOPERM"));
+    } else {
+        assert_eq!(category("tokenbucket"), None);
+        eprintln!("skipped by name: this server adds no ACL categories");
+    }
+}
+
+/// ACL DRYRUN for each command, on keys that the user has and on others.
+#[test]
+fn acl_dry_run() {
+    if installed_server().1 < (7, 0, 0) {
+        eprintln!("skipped by name: ACL DRYRUN is not there before Redis 7.0");
+        return;
+    }
+    let server = running();
+    let mut client = server.raw();
+    client.text(&["ACL", "SETUSER", "rw", "on", "~rl:*", "+@all"]);
+    client.text(&["ACL", "SETUSER", "r", "on", "%R~rl:*", "+@all"]);
+    client.text(&["ACL", "SETUSER", "w", "on", "%W~rl:*", "+@all"]);
+    let mut allowed = |user: &str, call: &str| {
+        let args = [
+            &["ACL", "DRYRUN", user],
+            &call.split(' ').collect::<Vec<_>>()[..],
+        ]
+        .concat();
+        text(&client.text(&args)) == "OK"
+    };
+    for call in [
+        "TB.ACQUIRE rl:k 1 1 1",
+        "TB.RESERVE rl:k 1 1 1 1",
+        "TB.CREDIT rl:k 1 1 1",
+        "TB.DEBIT rl:k 1 1 1",
+        "TB.MACQUIRE rl:k 1 1 1 rl:l 1 1 1",
+        "TB.PEEK rl:k 1 1",
+    ] {
+        assert!(allowed("rw", call), "{call}");
+        // Whoever takes reads and writes; whoever peeks reads.
+        let reads_only = call.starts_with("TB.PEEK");
+        assert_eq!(allowed("r", call), reads_only, "{call}");
+        assert!(!allowed("w", call), "{call}");
+        assert!(!allowed("rw", &call.replace("rl:k", "k")), "{call}");
+    }
+    // A key behind the first counts as well.
+    assert!(!allowed("rw", "TB.MACQUIRE rl:k 1 1 1 l 1 1 1"));
 }
 
 /// One command and one key pattern are all that a limiter's user needs.
