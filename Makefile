@@ -60,7 +60,7 @@ test: build build-panic ## Run all tests, those against real servers included
 .PHONY: lint
 lint: deps ## Run clippy, rustdoc and shellcheck; a warning is an error
 	cargo clippy --workspace --all-targets --locked -- -D warnings
-	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked
+	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked --document-private-items
 	@if command -v shellcheck >/dev/null; then \
 		echo shellcheck -x $(SHELL_SCRIPTS); shellcheck -x $(SHELL_SCRIPTS); \
 	else \
