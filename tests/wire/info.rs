@@ -125,6 +125,9 @@ fn sections_and_reload() {
         let info = server.info(section);
         assert_eq!(info["tokenbucket_peek_allowed"], "1", "INFO {section}");
     }
+    // What the server resets is its own.
+    client.text(&["CONFIG", "RESETSTAT"]);
+    assert_eq!(server.info("tokenbucket")["tokenbucket_peek_allowed"], "1");
     // Not in INFO alone: it costs those who scrape nothing.
     assert!(!server
         .info("default")

@@ -42,7 +42,8 @@ fn redis_cli(server: &Server, args: &[&str]) -> String {
         .args(args)
         .output()
         .expect("redis-cli is installed");
-    String::from_utf8(output.stdout).unwrap()
+    // INFO ends its lines as the protocol does.
+    String::from_utf8(output.stdout).unwrap().replace('\r', "")
 }
 
 /// Files that README names are there, and the version is the package's.
