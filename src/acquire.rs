@@ -6,7 +6,7 @@
 //! (0 when allowed, -1 when never) and `reset_after_ms`. A denial writes
 //! nothing.
 
-use crate::arguments::{self, AMOUNT, CAPACITY, KEY};
+use crate::arguments::{self, AMOUNT, CAPACITY};
 use crate::command::{Arg, ArgKind, Command, KeyAccess, Keys, Spec};
 use crate::error::{Argument, Error};
 use crate::ffi::Call;
@@ -44,10 +44,8 @@ impl Command for Acquire {
         let limit = arguments::limit(call, CAPACITY)?;
         let cost = arguments::amount(call, AMOUNT, Argument::Cost)?;
 
-        let now = call.now();
-        let key = call.open_for_update(KEY)?;
-        let decision = store::load(&key, &limit, now)?.acquire(&limit, cost, now);
-        store::apply(key, &decision)?;
-        Ok(Four::new(&decision))
+        store::update(call, &limit, |bucket, now| {
+            bucket.acquire(&limit, cost, now)
+        })
     }
 }

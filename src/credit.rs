@@ -5,7 +5,7 @@
 //!
 //! Answers four integers: 1, remaining tokens, 0 and `reset_after_ms`.
 
-use crate::arguments::{self, AMOUNT, CAPACITY, KEY};
+use crate::arguments::{self, AMOUNT, CAPACITY};
 use crate::command::{Arg, ArgKind, Command, KeyAccess, Keys, Spec};
 use crate::error::{Argument, Error};
 use crate::ffi::Call;
@@ -43,10 +43,8 @@ impl Command for Credit {
         let limit = arguments::limit(call, CAPACITY)?;
         let amount = arguments::amount(call, AMOUNT, Argument::Amount)?;
 
-        let now = call.now();
-        let key = call.open_for_update(KEY)?;
-        let decision = store::load(&key, &limit, now)?.credit(&limit, amount, now);
-        store::apply(key, &decision)?;
-        Ok(Four::new(&decision))
+        store::update(call, &limit, |bucket, now| {
+            bucket.credit(&limit, amount, now)
+        })
     }
 }

@@ -7,7 +7,7 @@
 //! Answers four integers: 1, remaining tokens (0 in debt), 0 and
 //! `reset_after_ms`.
 
-use crate::arguments::{self, AMOUNT, CAPACITY, KEY};
+use crate::arguments::{self, AMOUNT, CAPACITY};
 use crate::command::{Arg, ArgKind, Command, KeyAccess, Keys, Spec};
 use crate::error::{Argument, Error};
 use crate::ffi::Call;
@@ -45,10 +45,8 @@ impl Command for Debit {
         let limit = arguments::limit(call, CAPACITY)?;
         let amount = arguments::amount(call, AMOUNT, Argument::Amount)?;
 
-        let now = call.now();
-        let key = call.open_for_update(KEY)?;
-        let decision = store::load(&key, &limit, now)?.debit(&limit, amount, now);
-        store::apply(key, &decision)?;
-        Ok(Four::new(&decision))
+        store::update(call, &limit, |bucket, now| {
+            bucket.debit(&limit, amount, now)
+        })
     }
 }

@@ -63,12 +63,12 @@ macro_rules! api {
         }
 
         impl Api {
-            /// The table, or the name of a function that the server lacks.
+            /// The table, or what the log says of a function that the server lacks.
             fn resolve() -> Result<Self, &'static CStr> {
                 Ok(Self {
                     // SAFETY: the server wrote these pointers while it ran
                     // `RedisModule_Init` on this thread; nobody writes them since.
-                    $($field: unsafe { raw::$function }.ok_or(concat_c!(stringify!($function)))?,)*
+                    $($field: unsafe { raw::$function }.ok_or(too_old!(stringify!($function)))?,)*
                     // SAFETY: as above.
                     $($maybe: unsafe { raw::$absent },)*
                 })
@@ -78,7 +78,7 @@ macro_rules! api {
 }
 
 /// What the log says when a server lacks a function.
-macro_rules! concat_c {
+macro_rules! too_old {
     ($name:expr) => {
         match CStr::from_bytes_with_nul(
             concat!(

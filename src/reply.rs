@@ -100,11 +100,11 @@ impl All {
 
     /// The longest of all; never is longer than any.
     fn retry_after_ms(&self) -> i64 {
-        let mut waits = self.0.iter().map(|four| four.retry_after_ms());
+        let waits = self.0.iter().map(|four| four.retry_after_ms());
         if waits.clone().any(|wait| wait == NEVER) {
             NEVER
         } else {
-            waits.by_ref().max().unwrap_or(0)
+            waits.max().unwrap_or(0)
         }
     }
 }

@@ -8,7 +8,7 @@
 //! (when allowed the wait before acting; when denied the wait until the same call
 //! would be allowed; -1 when never) and `reset_after_ms`. A denial writes nothing.
 
-use crate::arguments::{self, AMOUNT, CAPACITY, KEY};
+use crate::arguments::{self, AMOUNT, CAPACITY};
 use crate::command::{Arg, ArgKind, Command, KeyAccess, Keys, Spec};
 use crate::error::{Argument, Error};
 use crate::ffi::Call;
@@ -48,10 +48,8 @@ impl Command for Reserve {
         let cost = arguments::amount(call, AMOUNT, Argument::Cost)?;
         let max_wait_ms = arguments::max_wait_ms(call)?;
 
-        let now = call.now();
-        let key = call.open_for_update(KEY)?;
-        let decision = store::load(&key, &limit, now)?.reserve(&limit, cost, max_wait_ms, now);
-        store::apply(key, &decision)?;
-        Ok(Four::new(&decision))
+        store::update(call, &limit, |bucket, now| {
+            bucket.reserve(&limit, cost, max_wait_ms, now)
+        })
     }
 }

@@ -2,9 +2,29 @@
 
 use tokenbucket_core::{Bucket, Decision, Effect, Limit};
 
+use crate::arguments::KEY;
 use crate::error::Error;
-use crate::ffi::{Key, Value};
+use crate::ffi::{Call, Key, Value};
+use crate::reply::Four;
 use crate::stats::CLOCK_STEPS;
+
+/// What every command does that changes the one bucket of its call: opens the
+/// key, lets `rule` decide about the bucket at this instant, and carries that out.
+///
+/// # Errors
+///
+/// As [`load`] and [`apply`].
+pub fn update(
+    call: &Call<'_>,
+    limit: &Limit,
+    rule: impl FnOnce(&Bucket, u64) -> Decision,
+) -> Result<Four, Error> {
+    let now = call.now();
+    let key = call.open_for_update(KEY)?;
+    let decision = rule(&load(&key, limit, now)?, now);
+    apply(key, &decision)?;
+    Ok(Four::new(&decision))
+}
 
 /// The bucket at `key`; a full one where there is none.
 ///
