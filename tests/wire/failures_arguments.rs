@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokenbucket_testkit::{module_path, RawClient, Reply, Server};
 
-use crate::failures_arithmetic::{ask, command};
+use crate::support::{ask, command};
 use crate::{held, stored, START};
 
 const NO_RATE: &str = "ERR rate must be above 0: at least 1e-12 per second";

@@ -1,13 +1,11 @@
 //! Arithmetic that failed in the field: rows A of the failure cases.
-//!
-//! At the end are the few helpers that the other `failures_*` files use too.
 
 use std::thread;
 use std::time::Duration;
 
-use tokenbucket_testkit::model::{Amount, Exact, Rate};
 use tokenbucket_testkit::RawClient;
 
+use crate::support::{ask, command, Ideal, Random};
 use crate::{expires_at_ms, held, running, stored, START};
 
 const MICROSECOND: Duration = Duration::from_micros(1);
@@ -476,97 +474,4 @@ fn a_minute_holds_capacity_and_a_minute_of_rate() {
         ask(&mut client, "TB.ACQUIRE burst 6000 100 1"),
         [0, 0, 10, 60_000]
     );
-}
-
-/// A call of words without blanks, as the pipeline takes it.
-pub(crate) fn command(call: &str) -> Vec<Vec<u8>> {
-    call.split(' ')
-        .map(|word| word.as_bytes().to_vec())
-        .collect()
-}
-
-/// What a call of words without blanks is answered, which is no error.
-#[track_caller]
-pub(crate) fn ask(client: &mut RawClient, call: &str) -> [i64; 4] {
-    let words: Vec<&str> = call.split(' ').collect();
-    client
-        .tb(&words)
-        .unwrap_or_else(|error| panic!("{call}: {error}"))
-}
-
-/// The ideal bucket at one key, and what TB.ACQUIRE answers for it.
-pub(crate) struct Ideal {
-    bucket: Exact,
-    capacity: Amount,
-}
-
-impl Ideal {
-    pub(crate) fn new(capacity: &str, rate: &str, now_us: i64) -> Self {
-        let capacity = amount(capacity);
-        let rate = Rate::parse(rate.as_bytes()).unwrap().exact;
-        Self {
-            bucket: Exact::new(capacity.exact.clone(), rate, now_us),
-            capacity,
-        }
-    }
-
-    pub(crate) fn set_limit(&mut self, capacity: &str, rate: &str) {
-        self.capacity = amount(capacity);
-        let rate = Rate::parse(rate.as_bytes()).unwrap().exact;
-        self.bucket.set_limit(self.capacity.exact.clone(), rate);
-    }
-
-    pub(crate) fn acquire(&mut self, cost: &str, now_us: i64) -> [i64; 4] {
-        let cost = amount(cost).exact;
-        let allowed = self.bucket.try_take(&cost, now_us);
-        let millis = |target| {
-            let seconds = self.bucket.seconds_until(target, now_us)?;
-            let millis = (seconds * amount("1000").exact).ceil().to_integer();
-            Some(i64::try_from(millis).unwrap_or(i64::MAX))
-        };
-        let retry_after_ms = if allowed {
-            0
-        } else {
-            millis(&cost).unwrap_or(-1)
-        };
-        let reset_after_ms = millis(&self.capacity.exact).unwrap();
-        let level = self.bucket.level(now_us).floor().to_integer();
-        let remaining = i64::try_from(level).unwrap().max(0);
-        [
-            i64::from(allowed),
-            remaining,
-            retry_after_ms,
-            reset_after_ms,
-        ]
-    }
-}
-
-fn amount(text: &str) -> Amount {
-    Amount::parse(text.as_bytes()).unwrap()
-}
-
-/// Numbers that look random and are the same at every run (xorshift64*).
-pub(crate) struct Random(u64);
-
-impl Random {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(seed.max(1))
-    }
-
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    /// From 0 to `end - 1`.
-    pub(crate) fn below(&mut self, end: i64) -> i64 {
-        // Fewer than 63 bits are a number that is not negative.
-        (self.next() >> 2) as i64 % end.max(1)
-    }
-
-    pub(crate) fn bytes(&mut self, length: usize) -> Vec<u8> {
-        (0..length).map(|_| self.next().to_be_bytes()[0]).collect()
-    }
 }

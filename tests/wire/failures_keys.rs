@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokenbucket_testkit::{installed_server, RawClient, Reply};
 
-use crate::failures_arithmetic::{ask, Ideal};
+use crate::support::{ask, Ideal};
 use crate::{held, START};
 
 const WRONGTYPE: &[u8] = b"-WRONGTYPE the key holds a value that is not a token bucket\r\n";

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokenbucket_testkit::{module_path, RawClient, Reply, Server};
 
-use crate::failures_arithmetic::{ask, command, Random};
+use crate::support::{ask, command, Random};
 use crate::{expires_at_ms, held, running, stored, START};
 
 const WRONGTYPE: &str = "WRONGTYPE the key holds a value that is not a token bucket";

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokenbucket_core::Bucket;
 use tokenbucket_testkit::{RawClient, Reply};
 
-use crate::failures_arithmetic::{ask, command, Ideal, Random};
+use crate::support::{ask, command, Ideal, Random};
 use crate::{held, stored, START};
 
 const TOKEN: i128 = 1_000_000_000_000_000_000;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokenbucket_testkit::{module_path, RawClient, Reply, Server};
 
+use crate::support::effects;
 use crate::{held, stored, START};
 
 const WRONGTYPE: &str = "WRONGTYPE the key holds a value that is not a token bucket";
@@ -385,17 +386,7 @@ fn effects_are_one_block() {
         .unwrap();
     let mut seen = Vec::new();
     server.wait_for_aof(Duration::from_secs(30), |commands| {
-        seen = commands
-            .iter()
-            .map(|command| {
-                let name = String::from_utf8(command[0].to_ascii_uppercase()).unwrap();
-                match command.get(1) {
-                    Some(key) => format!("{name} {}", key.escape_ascii()),
-                    None => name,
-                }
-            })
-            .filter(|line| !line.starts_with("SELECT"))
-            .collect();
+        seen = effects(commands);
         seen.iter().any(|line| line == "SET e")
     });
     assert_eq!(seen[..4], ["MULTI", "SET a", "SET c", "EXEC"]);

@@ -34,6 +34,7 @@ mod loading;
 mod lua;
 mod readme;
 mod stored;
+mod support;
 mod sweep;
 
 /// Where the held clocks start: microseconds since the Unix epoch, in January

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokenbucket_core::{Bucket, STORED_LEN};
 use tokenbucket_testkit::{module_path, wait_for, Reply, Server};
 
+use crate::support::effects;
 use crate::{expires_at_ms, held, stored, START};
 
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -240,17 +241,7 @@ fn effects_of_a_transaction_are_one_block() {
     client.text(&["EVAL", script, "2", "d", "e"]);
     let mut block = Vec::new();
     server.wait_for_aof(DEADLINE, |commands| {
-        block = commands
-            .iter()
-            .filter(|command| command[0] != b"SELECT")
-            .map(|command| {
-                let name = String::from_utf8(command[0].to_ascii_uppercase()).unwrap();
-                let key = command.get(1).map_or(&b""[..], Vec::as_slice);
-                format!("{name} {}", key.escape_ascii())
-                    .trim_end()
-                    .to_string()
-            })
-            .collect::<Vec<_>>();
+        block = effects(commands);
         block.len() >= 8
     });
     assert_eq!(

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use tokenbucket_testkit::model::{SpecReply, SpecStore};
 use tokenbucket_testkit::Reply;
 
+use crate::support::Random;
 use crate::{expires_at_ms, held, stored, START};
 
 const CALLS: u32 = 20_000;
@@ -43,26 +44,6 @@ const NAMES: [&str; 16] = [
 ];
 const COSTS: [&str; 8] = ["0", "1", "0.1", "2.5", "10", "0.000001", "1e-12", "999999"];
 
-/// A generator that is the same in every run (xorshift64*, Vigna 2016).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 8
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-
-    fn pick<'a>(&mut self, list: &[&'a str]) -> &'a str {
-        list[self.below(list.len() as u64) as usize]
-    }
-}
-
 /// The integers of a reply, nested arrays in place.
 fn integers(reply: &Reply) -> Vec<i64> {
     match reply {
@@ -91,7 +72,7 @@ fn random_calls_answer_as_the_model() {
     let server = held();
     let mut client = server.raw();
     let mut model = SpecStore::new();
-    let mut random = Random(0x5eed);
+    let mut random = Random::new(0x5eed);
     let mut now = START;
     let mut live = 0;
     let mut allowed: HashMap<&str, [u32; 2]> = HashMap::new();
@@ -99,11 +80,11 @@ fn random_calls_answer_as_the_model() {
         // Mostly small steps forward, sometimes a long one, seldom one back.
         if random.below(4) == 0 {
             let step = match random.below(20) {
-                0 => -(random.below(3_000_000) as i64),
-                1 => -(random.below(86_400_000_000) as i64),
-                2 => random.below(86_400_000_000 * 3) as i64,
-                3..=9 => random.below(10_000_000) as i64,
-                _ => random.below(5_000) as i64,
+                0 => -random.below(3_000_000),
+                1 => -random.below(86_400_000_000),
+                2 => random.below(86_400_000_000 * 3),
+                3..=9 => random.below(10_000_000),
+                _ => random.below(5_000),
             };
             if step < 0 {
                 // The server drops an expired key when it likes; before a step back
