@@ -5,6 +5,7 @@
 //! | [`Server`], [`ServerBuilder`] | a real server in a folder of its own, on a free port, killed on drop |
 //! | [`HeldClock`] | the wall clock of that server, held still or shifted |
 //! | [`RawClient`], [`Reply`] | a client that sees the bytes of each reply |
+//! | [`Random`] | numbers that look random and are the same at every run |
 //! | [`wait_for`], [`try_wait_for`] | waiting with a deadline instead of sleeping |
 //! | [`model`] | what the module must answer, in big integers and in exact fractions |
 //!
@@ -47,6 +48,7 @@ mod inspect;
 mod launch;
 pub mod model;
 mod paths;
+mod random;
 mod raw;
 mod reply;
 mod server;
@@ -56,6 +58,7 @@ pub use builder::ServerBuilder;
 pub use clock::HeldClock;
 pub use launch::{installed_server, StartError};
 pub use paths::{module_path, panic_module_path, workspace};
+pub use random::Random;
 pub use raw::RawClient;
 pub use reply::Reply;
 pub use server::Server;

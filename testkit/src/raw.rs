@@ -149,6 +149,18 @@ impl RawClient {
         self.text(args).four()
     }
 
+    /// What a TB.* command, its words split at single blanks, is answered.
+    ///
+    /// # Panics
+    ///
+    /// When that is an error.
+    #[track_caller]
+    pub fn ask(&mut self, call: &str) -> [i64; 4] {
+        let words: Vec<&str> = call.split(' ').collect();
+        self.tb(&words)
+            .unwrap_or_else(|error| panic!("{call}: {error}"))
+    }
+
     fn parse(&mut self) -> io::Result<Reply> {
         let line = self.line()?;
         let Some((kind, rest)) = line.split_first() else {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokenbucket_testkit::{module_path, RawClient, Reply, Server};
 
-use crate::support::{ask, command};
+use crate::support::command;
 use crate::{held, stored, START};
 
 const NO_RATE: &str = "ERR rate must be above 0: at least 1e-12 per second";
@@ -56,7 +56,7 @@ impl Bench {
     fn new() -> Self {
         let server = held();
         let mut client = server.raw();
-        let reply = ask(&mut client, "TB.ACQUIRE bucket 10 1 7.5");
+        let reply = client.ask("TB.ACQUIRE bucket 10 1 7.5");
         assert_eq!(reply, [1, 2, 0, 7_500]);
         // Time has gone by: a bucket that is written now has other bytes.
         server.advance(Duration::from_millis(500));
@@ -108,8 +108,8 @@ impl Bench {
     fn ends_well(mut self) {
         let client = &mut self.client;
         assert_eq!(client.text(&["PING"]), Reply::Simple("PONG".into()));
-        assert_eq!(ask(client, "TB.PEEK bucket 10 1 0"), [1, 3, 0, 7_000]);
-        assert_eq!(ask(client, "TB.ACQUIRE bucket 10 1 1"), [1, 2, 0, 8_000]);
+        assert_eq!(client.ask("TB.PEEK bucket 10 1 0"), [1, 3, 0, 7_000]);
+        assert_eq!(client.ask("TB.ACQUIRE bucket 10 1 1"), [1, 2, 0, 8_000]);
         assert_ne!(client.text(&["DUMP", "bucket"]), self.dump);
         // A key is gone once its last millisecond is over.
         self.server.advance(Duration::from_millis(8_001));
@@ -144,7 +144,7 @@ fn a_thousand_calls_with_zeros() {
         }
     }
     // Nor is anything done to a bucket that is there.
-    assert_eq!(ask(&mut client, "TB.ACQUIRE k 5 1 2"), [1, 3, 0, 2_000]);
+    assert_eq!(client.ask("TB.ACQUIRE k 5 1 2"), [1, 3, 0, 2_000]);
     let before = stored(&mut client, "k");
     for (numbers, want) in [
         ("0 0 1", &no_rate),
@@ -229,8 +229,8 @@ fn waits_of_ages_are_told_as_they_are() {
     ] {
         let key = format!("k:{}", numbers.replace(' ', ":"));
         let call = format!("TB.ACQUIRE {key} {numbers}");
-        assert_eq!(ask(&mut client, &call), [1, 0, 0, reset], "{call}");
-        assert_eq!(ask(&mut client, &call), [0, 0, reset, reset], "{call}");
+        assert_eq!(client.ask(&call), [1, 0, 0, reset], "{call}");
+        assert_eq!(client.ask(&call), [0, 0, reset, reset], "{call}");
         assert_eq!(client.text(&["PTTL", &key]).integer(), pttl, "{call}");
     }
 }
@@ -440,8 +440,8 @@ fn looking_takes_nothing() {
         info["master_repl_offset"].parse().unwrap()
     };
     let start = offset();
-    ask(&mut client, "TB.ACQUIRE half 10 1 5");
-    ask(&mut client, "TB.ACQUIRE drained 10 1 10");
+    client.ask("TB.ACQUIRE half 10 1 5");
+    client.ask("TB.ACQUIRE drained 10 1 10");
     // The offset does tell: the two writes are in it.
     let before = offset();
     assert!(before > start, "from {start} to {before}");
@@ -458,7 +458,7 @@ fn looking_takes_nothing() {
                 for name in ["TB.ACQUIRE", "TB.PEEK"] {
                     let call = format!("{name} {key} 10 1 {zero}");
                     for _ in 0..3 {
-                        assert_eq!(ask(&mut client, &call), [1, left, 0, reset], "{call}");
+                        assert_eq!(client.ask(&call), [1, left, 0, reset], "{call}");
                     }
                 }
             }
@@ -472,7 +472,7 @@ fn looking_takes_nothing() {
                 format!("TB.PEEK {key} 10 1 1"),
             ] {
                 for _ in 0..3 {
-                    assert_eq!(ask(&mut client, &call), want, "{call}");
+                    assert_eq!(client.ask(&call), want, "{call}");
                 }
             }
         }
@@ -486,6 +486,6 @@ fn looking_takes_nothing() {
     replica.wait_for_sync(&server);
     let mut on_replica = replica.raw();
     assert_eq!(keys.map(|key| stored(&mut on_replica, key)), bytes);
-    ask(&mut client, "TB.ACQUIRE fresh 10 1 1");
+    client.ask("TB.ACQUIRE fresh 10 1 1");
     assert!(offset() > before, "what takes is replicated");
 }

@@ -3,9 +3,9 @@
 use std::thread;
 use std::time::Duration;
 
-use tokenbucket_testkit::RawClient;
+use tokenbucket_testkit::{Random, RawClient};
 
-use crate::support::{ask, command, Ideal, Random};
+use crate::support::{command, Ideal};
 use crate::{expires_at_ms, held, running, stored, START};
 
 const MICROSECOND: Duration = Duration::from_micros(1);
@@ -20,7 +20,7 @@ fn eight_thousand_a_second_step_by_step() {
     // One token is 125 us. From 0 to 10 ms in steps of 25 us.
     for us in (0..10_000).step_by(25) {
         server.hold(START + us);
-        let reply = ask(&mut client, "TB.ACQUIRE k 1 8000 1");
+        let reply = client.ask("TB.ACQUIRE k 1 8000 1");
         if us % 125 == 0 {
             assert_eq!(reply, [1, 0, 0, 1], "{us} us");
             // Full in 125 us: the millisecond, rounded up, in which that is.
@@ -51,7 +51,7 @@ fn eight_thousand_a_second_from_ten_connections() {
                         let mut client = server.raw();
                         let mut allowed = 0;
                         for _ in 0..1_500 {
-                            let [flag, remaining, retry, reset] = ask(&mut client, &call);
+                            let [flag, remaining, retry, reset] = client.ask(&call);
                             // One token at most 143 us away.
                             match flag {
                                 1 => assert_eq!([remaining, retry, reset], [0, 0, 1]),
@@ -85,23 +85,23 @@ fn rates_above_a_thousand() {
         let call = format!("TB.ACQUIRE k:{rate} 20 {rate} 1");
         server.hold(START);
         for left in (0..20).rev() {
-            let [allowed, remaining, retry, _] = ask(&mut client, &call);
+            let [allowed, remaining, retry, _] = client.ask(&call);
             assert_eq!([allowed, remaining, retry], [1, left, 0], "{rate}");
         }
-        assert_eq!(ask(&mut client, &call)[..3], [0, 0, 1], "{rate}");
+        assert_eq!(client.ask(&call)[..3], [0, 0, 1], "{rate}");
         server.hold(START + us - 1);
-        assert_eq!(ask(&mut client, &call)[..3], [0, 0, 1], "{rate}");
+        assert_eq!(client.ask(&call)[..3], [0, 0, 1], "{rate}");
         server.hold(START + us);
-        assert_eq!(ask(&mut client, &call)[..3], [1, 0, 0], "{rate}");
+        assert_eq!(client.ask(&call)[..3], [1, 0, 0], "{rate}");
     }
     // A thousand and a million tokens in each microsecond.
     for (rate, flow) in [("1e9", 1_000), ("1e12", 1_000_000)] {
         server.hold(START);
         let drain = format!("TB.ACQUIRE k:{rate} 3000000 {rate} 3000000");
-        assert_eq!(ask(&mut client, &drain)[..3], [1, 0, 0], "{rate}");
+        assert_eq!(client.ask(&drain)[..3], [1, 0, 0], "{rate}");
         server.hold(START + 1);
         let peek = format!("TB.PEEK k:{rate} 3000000 {rate} 0");
-        assert_eq!(ask(&mut client, &peek)[..3], [1, flow, 0], "{rate}");
+        assert_eq!(client.ask(&peek)[..3], [1, flow, 0], "{rate}");
     }
 }
 
@@ -122,18 +122,18 @@ fn long_idleness_is_a_full_bucket() {
             let key = format!("k:{capacity}:{persist}");
             let take_all = format!("TB.ACQUIRE {key} {numbers} {capacity}");
             let reset = if capacity == "1e-12" { 1 } else { 1_000 };
-            assert_eq!(ask(&mut client, &take_all), [1, 0, 0, reset]);
+            assert_eq!(client.ask(&take_all), [1, 0, 0, reset]);
             for idle in [DAY / 2, DAY * 3_650] {
-                assert_eq!(ask(&mut client, &take_all)[0], 0, "{key} is drained");
+                assert_eq!(client.ask(&take_all)[0], 0, "{key} is drained");
                 if persist {
                     assert_eq!(client.text(&["PERSIST", &key]).integer(), 1);
                 }
                 server.advance(idle);
-                let full = ask(&mut client, &format!("TB.PEEK {key} {numbers} 0"));
+                let full = client.ask(&format!("TB.PEEK {key} {numbers} 0"));
                 let whole = capacity.parse().unwrap_or(0);
                 assert_eq!(full, [1, whole, 0, 0], "{key} after {idle:?}");
                 assert_eq!(
-                    ask(&mut client, &take_all),
+                    client.ask(&take_all),
                     [1, 0, 0, reset],
                     "{key} after {idle:?}"
                 );
@@ -150,14 +150,14 @@ fn a_large_daily_quota() {
     let server = held();
     let mut client = server.raw();
     let call = "TB.ACQUIRE k 8640000000 100000 86400";
-    assert_eq!(ask(&mut client, call), [1, 8_639_913_600, 0, 864]);
+    assert_eq!(client.ask(call), [1, 8_639_913_600, 0, 864]);
     let rest = "TB.ACQUIRE k 8640000000 100000 8639913600";
-    assert_eq!(ask(&mut client, rest), [1, 0, 0, 86_400_000]);
-    assert_eq!(ask(&mut client, call), [0, 0, 864, 86_400_000]);
+    assert_eq!(client.ask(rest), [1, 0, 0, 86_400_000]);
+    assert_eq!(client.ask(call), [0, 0, 864, 86_400_000]);
     server.advance(Duration::from_micros(863_999));
-    assert_eq!(ask(&mut client, call), [0, 86_399, 1, 86_399_137]);
+    assert_eq!(client.ask(call), [0, 86_399, 1, 86_399_137]);
     server.advance(MICROSECOND);
-    assert_eq!(ask(&mut client, call), [1, 0, 0, 86_400_000]);
+    assert_eq!(client.ask(call), [1, 0, 0, 86_400_000]);
 }
 
 // A10: once drained, a limit under 1000/s never refilled under load: each call
@@ -166,10 +166,10 @@ fn a_large_daily_quota() {
 fn hammering_does_not_stop_the_refill() {
     let server = held();
     let mut client = server.raw();
-    assert_eq!(ask(&mut client, "TB.ACQUIRE k 10 5 10"), [1, 0, 0, 2_000]);
+    assert_eq!(client.ask("TB.ACQUIRE k 10 5 10"), [1, 0, 0, 2_000]);
     for ms in 1..=10_000 {
         server.hold(START + ms * 1_000);
-        let reply = ask(&mut client, "TB.ACQUIRE k 10 5 1");
+        let reply = client.ask("TB.ACQUIRE k 10 5 1");
         // One token in 200 ms: 50 in 10 s.
         let want = match ms % 200 {
             0 => [1, 0, 0, 2_000],
@@ -209,12 +209,12 @@ fn traffic_below_the_rate_is_never_denied() {
 fn polling_a_slow_rate_loses_no_fraction() {
     let server = held();
     let mut client = server.raw();
-    assert_eq!(ask(&mut client, "TB.ACQUIRE k 5 0.1111 5")[..3], [1, 0, 0]);
+    assert_eq!(client.ask("TB.ACQUIRE k 5 0.1111 5")[..3], [1, 0, 0]);
     let drained = stored(&mut client, "k");
     let mut allowed_at = Vec::new();
     for second in 1..=91 {
         server.advance(Duration::from_secs(1));
-        match ask(&mut client, "TB.ACQUIRE k 5 0.1111 1")[0] {
+        match client.ask("TB.ACQUIRE k 5 0.1111 1")[0] {
             1 => allowed_at.push(second),
             _ if allowed_at.is_empty() => assert_eq!(stored(&mut client, "k"), drained),
             _ => {}
@@ -346,23 +346,17 @@ fn a_denial_takes_nothing() {
     let server = held();
     let mut client = server.raw();
     for left in (2..10).rev() {
-        let reply = ask(&mut client, "TB.ACQUIRE k 10 1 1");
+        let reply = client.ask("TB.ACQUIRE k 10 1 1");
         assert_eq!(reply, [1, left, 0, (10 - left) * 1_000]);
     }
-    assert_eq!(
-        ask(&mut client, "TB.ACQUIRE k 10 1 5"),
-        [0, 2, 3_000, 8_000]
-    );
-    assert_eq!(ask(&mut client, "TB.ACQUIRE k 10 1 2"), [1, 0, 0, 10_000]);
+    assert_eq!(client.ask("TB.ACQUIRE k 10 1 5"), [0, 2, 3_000, 8_000]);
+    assert_eq!(client.ask("TB.ACQUIRE k 10 1 2"), [1, 0, 0, 10_000]);
     let before = stored(&mut client, "k");
-    assert_eq!(
-        ask(&mut client, "TB.ACQUIRE k 10 1 1000000"),
-        [0, 0, -1, 10_000]
-    );
+    assert_eq!(client.ask("TB.ACQUIRE k 10 1 1000000"), [0, 0, -1, 10_000]);
     assert_eq!(stored(&mut client, "k"), before);
     assert_eq!(client.text(&["PTTL", "k"]).integer(), 10_000);
     server.advance(Duration::from_secs(1));
-    assert_eq!(ask(&mut client, "TB.ACQUIRE k 10 1 1"), [1, 0, 0, 10_000]);
+    assert_eq!(client.ask("TB.ACQUIRE k 10 1 1"), [1, 0, 0, 10_000]);
 }
 
 // A17: min and max were swapped, so that the cap did not hold; the first call
@@ -371,13 +365,13 @@ fn a_denial_takes_nothing() {
 fn the_cap_holds_and_the_refill_is_whole() {
     let server = held();
     let mut client = server.raw();
-    assert_eq!(ask(&mut client, "TB.ACQUIRE k 10 3 11"), [0, 10, -1, 0]);
+    assert_eq!(client.ask("TB.ACQUIRE k 10 3 11"), [0, 10, -1, 0]);
     assert_eq!(client.text(&["EXISTS", "k"]).integer(), 0);
-    assert_eq!(ask(&mut client, "TB.ACQUIRE k 10 3 10"), [1, 0, 0, 3_334]);
+    assert_eq!(client.ask("TB.ACQUIRE k 10 3 10"), [1, 0, 0, 3_334]);
     server.advance(Duration::from_secs(2));
-    assert_eq!(ask(&mut client, "TB.PEEK k 10 3 0"), [1, 6, 0, 1_334]);
-    assert_eq!(ask(&mut client, "TB.PEEK k 10 3 6"), [1, 0, 0, 3_334]);
-    assert_eq!(ask(&mut client, "TB.PEEK k 10 3 7"), [0, 6, 334, 1_334]);
+    assert_eq!(client.ask("TB.PEEK k 10 3 0"), [1, 6, 0, 1_334]);
+    assert_eq!(client.ask("TB.PEEK k 10 3 6"), [1, 0, 0, 3_334]);
+    assert_eq!(client.ask("TB.PEEK k 10 3 7"), [0, 6, 334, 1_334]);
 
     let mut random = Random::new(0xa17);
     let mut now = START;
@@ -388,7 +382,7 @@ fn the_cap_holds_and_the_refill_is_whole() {
         now += random.below(1_500_000);
         server.hold(now);
         let cost = random.below(13).to_string();
-        let reply = ask(&mut client, &format!("TB.ACQUIRE k 10 3 {cost}"));
+        let reply = client.ask(&format!("TB.ACQUIRE k 10 3 {cost}"));
         assert!((0..=10).contains(&reply[1]), "{reply:?}");
         assert_eq!(reply, ideal.acquire(&cost, now), "cost {cost} at {now}");
     }
@@ -462,16 +456,16 @@ fn a_minute_holds_capacity_and_a_minute_of_rate() {
     }
     // All at once and then as it flows in: twice the rate, and that is the bound.
     assert_eq!(
-        ask(&mut client, "TB.ACQUIRE burst 6000 100 6000"),
+        client.ask("TB.ACQUIRE burst 6000 100 6000"),
         [1, 0, 0, 60_000]
     );
     server.advance(Duration::from_secs(60));
     assert_eq!(
-        ask(&mut client, "TB.ACQUIRE burst 6000 100 6000"),
+        client.ask("TB.ACQUIRE burst 6000 100 6000"),
         [1, 0, 0, 60_000]
     );
     assert_eq!(
-        ask(&mut client, "TB.ACQUIRE burst 6000 100 1"),
+        client.ask("TB.ACQUIRE burst 6000 100 1"),
         [0, 0, 10, 60_000]
     );
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokenbucket_testkit::{installed_server, RawClient, Reply};
 
-use crate::support::{ask, Ideal};
+use crate::support::Ideal;
 use crate::{held, START};
 
 const WRONGTYPE: &[u8] = b"-WRONGTYPE the key holds a value that is not a token bucket\r\n";
@@ -166,12 +166,9 @@ fn one_command_and_one_pattern_are_enough() {
     assert_eq!(admin.text(&rule), Reply::Simple("OK".into()));
     assert_eq!(user.text(&["AUTH", "u", "p"]), Reply::Simple("OK".into()));
     // Taking, being denied, and asking alike.
-    assert_eq!(ask(&mut user, "TB.ACQUIRE rl:a 10 1 4"), [1, 6, 0, 4_000]);
-    assert_eq!(
-        ask(&mut user, "TB.ACQUIRE rl:a 10 1 7"),
-        [0, 6, 1_000, 4_000]
-    );
-    assert_eq!(ask(&mut user, "TB.ACQUIRE rl:a 10 1 0"), [1, 6, 0, 4_000]);
+    assert_eq!(user.ask("TB.ACQUIRE rl:a 10 1 4"), [1, 6, 0, 4_000]);
+    assert_eq!(user.ask("TB.ACQUIRE rl:a 10 1 7"), [0, 6, 1_000, 4_000]);
+    assert_eq!(user.ask("TB.ACQUIRE rl:a 10 1 0"), [1, 6, 0, 4_000]);
     for refused in [
         "TB.ACQUIRE other:a 10 1 1",
         "TB.ACQUIRE rl 10 1 1",
@@ -213,18 +210,18 @@ fn one_command_and_one_pattern_are_enough() {
 fn a_raised_limit_rules_from_the_next_call_on() {
     let server = held();
     let mut client = server.raw();
-    assert_eq!(ask(&mut client, "TB.ACQUIRE k 10 1 1"), [1, 9, 0, 1_000]);
-    assert_eq!(ask(&mut client, "TB.ACQUIRE k 100 50 1"), [1, 8, 0, 1_840]);
+    assert_eq!(client.ask("TB.ACQUIRE k 10 1 1"), [1, 9, 0, 1_000]);
+    assert_eq!(client.ask("TB.ACQUIRE k 100 50 1"), [1, 8, 0, 1_840]);
     assert_eq!(client.text(&["PTTL", "k"]).integer(), 1_840);
     // 50/s are one in 20 ms.
     for step in 0..=100 {
         server.hold(START + step * 20_000);
-        let reply = ask(&mut client, "TB.PEEK k 100 50 0");
+        let reply = client.ask("TB.PEEK k 100 50 0");
         let (left, reset) = (8 + step, 1_840 - step * 20);
         assert_eq!(reply, [1, left.min(100), 0, reset.max(0)], "step {step}");
         if step > 0 && step <= 92 {
             server.hold(START + step * 20_000 - 1);
-            let just_before = ask(&mut client, "TB.PEEK k 100 50 0");
+            let just_before = client.ask("TB.PEEK k 100 50 0");
             assert_eq!(
                 just_before,
                 [1, left - 1, 0, reset + 1],
@@ -240,22 +237,16 @@ fn a_raised_limit_rules_from_the_next_call_on() {
 fn a_lowered_limit_rules_from_the_next_call_on() {
     let server = held();
     let mut client = server.raw();
-    assert_eq!(
-        ask(&mut client, "TB.ACQUIRE k 1000 1 1"),
-        [1, 999, 0, 1_000]
-    );
+    assert_eq!(client.ask("TB.ACQUIRE k 1000 1 1"), [1, 999, 0, 1_000]);
     for left in (0..10).rev() {
-        let reply = ask(&mut client, "TB.ACQUIRE k 10 1 1");
+        let reply = client.ask("TB.ACQUIRE k 10 1 1");
         assert_eq!(reply, [1, left, 0, (10 - left) * 1_000]);
     }
-    assert_eq!(
-        ask(&mut client, "TB.ACQUIRE k 10 1 1"),
-        [0, 0, 1_000, 10_000]
-    );
+    assert_eq!(client.ask("TB.ACQUIRE k 10 1 1"), [0, 0, 1_000, 10_000]);
     assert_eq!(client.text(&["PTTL", "k"]).integer(), 10_000);
     // Nor do they come back with the old limit.
     assert_eq!(
-        ask(&mut client, "TB.ACQUIRE k 1000 1 1"),
+        client.ask("TB.ACQUIRE k 1000 1 1"),
         [0, 0, 1_000, 1_000_000]
     );
 }
@@ -267,21 +258,15 @@ fn two_limits_at_one_key_mint_nothing() {
     let server = held();
     let mut client = server.raw();
     let [minute, hour] = [("2", "0.0333"), ("5", "0.00139")];
-    assert_eq!(
-        ask(&mut client, "TB.ACQUIRE u 2 0.0333 1"),
-        [1, 1, 0, 30_031]
-    );
-    assert_eq!(
-        ask(&mut client, "TB.ACQUIRE u 5 0.00139 1"),
-        [1, 0, 0, 3_597_123]
-    );
+    assert_eq!(client.ask("TB.ACQUIRE u 2 0.0333 1"), [1, 1, 0, 30_031]);
+    assert_eq!(client.ask("TB.ACQUIRE u 5 0.00139 1"), [1, 0, 0, 3_597_123]);
     for _ in 0..50 {
         assert_eq!(
-            ask(&mut client, "TB.ACQUIRE u 2 0.0333 1"),
+            client.ask("TB.ACQUIRE u 2 0.0333 1"),
             [0, 0, 30_031, 60_061]
         );
         assert_eq!(
-            ask(&mut client, "TB.ACQUIRE u 5 0.00139 1"),
+            client.ask("TB.ACQUIRE u 5 0.00139 1"),
             [0, 0, 719_425, 3_597_123]
         );
     }
@@ -295,7 +280,7 @@ fn two_limits_at_one_key_mint_nothing() {
         let now = START + second * 1_000_000;
         server.hold(now);
         ideal.set_limit(capacity, rate);
-        let reply = ask(&mut client, &format!("TB.ACQUIRE u {capacity} {rate} 1"));
+        let reply = client.ask(&format!("TB.ACQUIRE u {capacity} {rate} 1"));
         assert_eq!(reply, ideal.acquire("1", now), "second {second}");
         allowed += reply[0];
     }
@@ -315,8 +300,8 @@ fn two_limits_at_two_keys_are_apart() {
         let now = START + second * 1_000_000;
         server.hold(now);
         let replies = [
-            ask(&mut client, "TB.ACQUIRE u:minute 2 0.0333 1"),
-            ask(&mut client, "TB.ACQUIRE u:hour 5 0.00139 1"),
+            client.ask("TB.ACQUIRE u:minute 2 0.0333 1"),
+            client.ask("TB.ACQUIRE u:hour 5 0.00139 1"),
         ];
         let wants = [minute.acquire("1", now), hour.acquire("1", now)];
         assert_eq!(replies, wants, "second {second}");

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use tokenbucket_testkit::{module_path, RawClient, Reply, Server};
+use tokenbucket_testkit::{module_path, Random, RawClient, Reply, Server};
 
-use crate::support::{ask, command, Random};
+use crate::support::command;
 use crate::{expires_at_ms, held, running, stored, START};
 
 const WRONGTYPE: &str = "WRONGTYPE the key holds a value that is not a token bucket";
@@ -33,9 +33,9 @@ fn a_fast_rate_on_a_small_bucket_is_stored() {
     }
     // Rounded up from 333.334 ms: it is there until the last of them.
     server.hold(START + 333_333);
-    assert_eq!(ask(&mut client, "TB.ACQUIRE k:3 1 3 1"), [0, 0, 1, 1]);
+    assert_eq!(client.ask("TB.ACQUIRE k:3 1 3 1"), [0, 0, 1, 1]);
     server.hold(START + 333_334);
-    assert_eq!(ask(&mut client, "TB.ACQUIRE k:3 1 3 1"), [1, 0, 0, 334]);
+    assert_eq!(client.ask("TB.ACQUIRE k:3 1 3 1"), [1, 0, 0, 334]);
 }
 
 // D01: the same on the running clock: what passes is what has flowed in meanwhile.
@@ -80,14 +80,14 @@ fn a_drained_slow_bucket_stays_drained() {
     let mut client = server.raw();
     let call = "TB.ACQUIRE k 3 0.0666667 1";
     for reply in [[1, 2, 0, 15_000], [1, 1, 0, 30_000], [1, 0, 0, 45_000]] {
-        assert_eq!(ask(&mut client, call), reply);
+        assert_eq!(client.ask(call), reply);
         assert_eq!(client.text(&["PTTL", "k"]).integer(), reply[3]);
     }
     for idle in [3, 6, 14] {
         server.hold(START + idle * 1_000_000);
         let retry = 15_000 - idle * 1_000;
         let reset = 45_000 - idle * 1_000;
-        assert_eq!(ask(&mut client, call), [0, 0, retry, reset]);
+        assert_eq!(client.ask(call), [0, 0, retry, reset]);
         assert_eq!(client.text(&["PTTL", "k"]).integer(), reset);
     }
     server.hold(START + 20_000_000);
@@ -97,7 +97,7 @@ fn a_drained_slow_bucket_stays_drained() {
         [0, 0, 10_000, 40_000],
         [0, 0, 10_000, 40_000],
     ] {
-        assert_eq!(ask(&mut client, call), reply);
+        assert_eq!(client.ask(call), reply);
         assert_eq!(client.text(&["PTTL", "k"]).integer(), 40_000);
     }
 }
@@ -175,7 +175,7 @@ fn no_key_is_left_without_an_expiry() {
         assert!(pttl > 0, "{key}: PTTL is {pttl}");
         if let Some(number) = key.strip_prefix("same:") {
             let (capacity, rate) = limit_of(number.parse().unwrap());
-            let [.., reset] = ask(&mut client, &format!("TB.PEEK {key} {capacity} {rate} 0"));
+            let [.., reset] = client.ask(&format!("TB.PEEK {key} {capacity} {rate} 0"));
             assert_eq!(pttl, reset, "{key}: {capacity} {rate}");
             same += 1;
         } else if !key.starts_with("other:") {
@@ -197,7 +197,7 @@ fn no_key_is_left_without_an_expiry() {
             client.text(&["TB.ACQUIRE", key, "1000", "1", call]);
             assert_eq!(client.text(&["PTTL", key]).integer(), -1, "{key}: {call}");
         }
-        let [allowed, _, _, reset] = ask(&mut client, &format!("TB.ACQUIRE {key} 1000 1 0.5"));
+        let [allowed, _, _, reset] = client.ask(&format!("TB.ACQUIRE {key} 1000 1 0.5"));
         assert_eq!(allowed, 1, "{key} has had a second");
         assert_eq!(client.text(&["PTTL", key]).integer(), reset, "{key}");
         assert!((500..=1_000_000).contains(&reset), "{key}: {reset}");
@@ -269,7 +269,7 @@ fn expiries(client: &mut RawClient, keys: &[String]) -> Vec<i64> {
 fn the_units_of_an_expiry() {
     let server = held();
     let mut client = server.raw();
-    assert_eq!(ask(&mut client, "TB.ACQUIRE k 10 1 10"), [1, 0, 0, 10_000]);
+    assert_eq!(client.ask("TB.ACQUIRE k 10 1 10"), [1, 0, 0, 10_000]);
     assert_eq!(client.text(&["PTTL", "k"]).integer(), 10_000);
     assert_eq!(client.text(&["TTL", "k"]).integer(), 10);
 
@@ -287,7 +287,7 @@ fn the_units_of_an_expiry() {
     ] {
         server.hold(START);
         let call = format!("TB.ACQUIRE {rate} 1 {rate} 1");
-        assert_eq!(ask(&mut client, &call), [1, 0, 0, ms], "{rate}");
+        assert_eq!(client.ask(&call), [1, 0, 0, ms], "{rate}");
         assert_eq!(
             expires_at_ms(&mut client, rate, START),
             START / 1_000 + ms,
@@ -295,9 +295,9 @@ fn the_units_of_an_expiry() {
         );
         // There to the last of its time, and not a moment longer.
         server.hold(START + ms * 1_000 - 1);
-        assert_eq!(ask(&mut client, &call), [0, 0, 1, 1], "{rate}");
+        assert_eq!(client.ask(&call), [0, 0, 1, 1], "{rate}");
         server.hold(START + ms * 1_000);
-        assert_eq!(ask(&mut client, &call), [1, 0, 0, ms], "{rate}");
+        assert_eq!(client.ask(&call), [1, 0, 0, ms], "{rate}");
     }
 }
 
@@ -314,7 +314,7 @@ fn above_maxmemory_nothing_grows() {
     assert!(flags.contains(&"readonly".into()), "{flags:?}");
     assert!(!flags.contains(&"denyoom".into()), "{flags:?}");
 
-    assert_eq!(ask(&mut client, "TB.ACQUIRE k 10 1 4"), [1, 6, 0, 4_000]);
+    assert_eq!(client.ask("TB.ACQUIRE k 10 1 4"), [1, 6, 0, 4_000]);
     client.text(&["SETRANGE", "filler", "4194304", "x"]);
     set(&mut client, "maxmemory-policy", "noeviction");
     set(&mut client, "maxmemory", "1mb");
@@ -333,8 +333,8 @@ fn above_maxmemory_nothing_grows() {
     }
     assert_eq!(stored(&mut client, "k"), before);
     // Asking needs no memory.
-    assert_eq!(ask(&mut client, "TB.PEEK k 10 1 0"), [1, 6, 0, 4_000]);
-    assert_eq!(ask(&mut client, "TB.PEEK new 10 1 0"), [1, 10, 0, 0]);
+    assert_eq!(client.ask("TB.PEEK k 10 1 0"), [1, 6, 0, 4_000]);
+    assert_eq!(client.ask("TB.PEEK new 10 1 0"), [1, 10, 0, 0]);
 
     // 20,000 keys would take 2 MB; buffers of the connection have their size after
     // the first batch.
@@ -356,8 +356,8 @@ fn above_maxmemory_nothing_grows() {
     assert_eq!(client.text(&["DBSIZE"]).integer(), 2);
 
     set(&mut client, "maxmemory", "0");
-    assert_eq!(ask(&mut client, "TB.ACQUIRE new 10 1 1"), [1, 9, 0, 1_000]);
-    assert_eq!(ask(&mut client, "TB.ACQUIRE k 10 1 1"), [1, 5, 0, 5_000]);
+    assert_eq!(client.ask("TB.ACQUIRE new 10 1 1"), [1, 9, 0, 1_000]);
+    assert_eq!(client.ask("TB.ACQUIRE k 10 1 1"), [1, 5, 0, 5_000]);
 }
 
 #[track_caller]
@@ -409,7 +409,7 @@ fn a_leftover_list_is_an_error_and_goes_in_its_time() {
         server.advance(Duration::from_secs(1));
     }
     server.hold(START + 5_001_000);
-    assert_eq!(ask(&mut client, "TB.ACQUIRE k 10 1 1"), [1, 9, 0, 1_000]);
+    assert_eq!(client.ask("TB.ACQUIRE k 10 1 1"), [1, 9, 0, 1_000]);
     assert_eq!(client.text(&["TYPE", "k"]), Reply::Simple("string".into()));
 }
 
@@ -426,14 +426,11 @@ fn the_first_format_is_read() {
     let server = held();
     let mut client = server.raw();
     client.call(&[b"SET", b"old", &FIRST_FORMAT, b"PX", b"6750"]);
-    assert_eq!(ask(&mut client, "TB.PEEK old 10 1 0"), [1, 3, 0, 6_750]);
-    assert_eq!(ask(&mut client, "TB.PEEK old 10 1 4"), [0, 3, 750, 6_750]);
-    assert_eq!(ask(&mut client, "TB.ACQUIRE old 10 1 3"), [1, 0, 0, 9_750]);
+    assert_eq!(client.ask("TB.PEEK old 10 1 0"), [1, 3, 0, 6_750]);
+    assert_eq!(client.ask("TB.PEEK old 10 1 4"), [0, 3, 750, 6_750]);
+    assert_eq!(client.ask("TB.ACQUIRE old 10 1 3"), [1, 0, 0, 9_750]);
     // And it is what is written now.
-    assert_eq!(
-        ask(&mut client, "TB.ACQUIRE new 10 1 6.75"),
-        [1, 3, 0, 6_750]
-    );
+    assert_eq!(client.ask("TB.ACQUIRE new 10 1 6.75"), [1, 3, 0, 6_750]);
     assert_eq!(stored(&mut client, "new").unwrap(), FIRST_FORMAT);
 }
 
@@ -470,7 +467,7 @@ fn an_unknown_version_is_refused_and_kept() {
         for (key, bytes) in &unknown {
             client.call(&[b"SET", key.as_bytes(), bytes, b"PX", b"90000"]);
         }
-        assert_eq!(ask(&mut client, "TB.ACQUIRE k 10 1 4"), [1, 6, 0, 4_000]);
+        assert_eq!(client.ask("TB.ACQUIRE k 10 1 4"), [1, 6, 0, 4_000]);
         for restarted in [false, true] {
             if restarted {
                 if !appendonly {
@@ -492,7 +489,7 @@ fn an_unknown_version_is_refused_and_kept() {
                 assert_eq!(stored(&mut client, key).as_ref(), Some(bytes), "{key}");
                 assert_eq!(client.text(&["PTTL", key]).integer(), 90_000, "{key}");
             }
-            assert_eq!(ask(&mut client, "TB.PEEK k 10 1 0"), [1, 6, 0, 4_000]);
+            assert_eq!(client.ask("TB.PEEK k 10 1 0"), [1, 6, 0, 4_000]);
             assert_eq!(client.text(&["DBSIZE"]).integer(), 6);
         }
     }
@@ -563,7 +560,7 @@ fn no_bytes_stop_the_server() {
         if length == 20 && bytes[0] >> 4 == 0b1001 {
             buckets += 1;
             for (name, cost) in [("TB.PEEK", "1"), ("TB.ACQUIRE", "0"), ("TB.ACQUIRE", "1")] {
-                let reply = ask(&mut client, &format!("{name} k 15 1 {cost}"));
+                let reply = client.ask(&format!("{name} k 15 1 {cost}"));
                 assert!((0..=15).contains(&reply[1]), "{place}: {reply:?}");
                 assert_eq!(reply[0] == 1, reply[2] == 0, "{place}: {reply:?}");
             }

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use tokenbucket_core::Bucket;
-use tokenbucket_testkit::{RawClient, Reply};
+use tokenbucket_testkit::{Random, RawClient, Reply};
 
-use crate::support::{ask, command, Ideal, Random};
+use crate::support::{command, Ideal};
 use crate::{held, stored, START};
 
 const TOKEN: i128 = 1_000_000_000_000_000_000;
@@ -21,15 +21,12 @@ const RATES: [&str; 10] = [
 fn who_waits_as_told_is_let_through() {
     let server = held();
     let mut client = server.raw();
-    assert_eq!(ask(&mut client, "TB.ACQUIRE k 1 0.4 1"), [1, 0, 0, 2_500]);
-    assert_eq!(
-        ask(&mut client, "TB.ACQUIRE k 1 0.4 1"),
-        [0, 0, 2_500, 2_500]
-    );
+    assert_eq!(client.ask("TB.ACQUIRE k 1 0.4 1"), [1, 0, 0, 2_500]);
+    assert_eq!(client.ask("TB.ACQUIRE k 1 0.4 1"), [0, 0, 2_500, 2_500]);
     server.advance(Duration::from_micros(2_499_999));
-    assert_eq!(ask(&mut client, "TB.ACQUIRE k 1 0.4 1"), [0, 0, 1, 1]);
+    assert_eq!(client.ask("TB.ACQUIRE k 1 0.4 1"), [0, 0, 1, 1]);
     server.advance(Duration::from_micros(1));
-    assert_eq!(ask(&mut client, "TB.ACQUIRE k 1 0.4 1"), [1, 0, 0, 2_500]);
+    assert_eq!(client.ask("TB.ACQUIRE k 1 0.4 1"), [1, 0, 0, 2_500]);
 }
 
 // B01: the same as a property, from any microsecond and any level on, at any rate:
@@ -42,7 +39,7 @@ fn the_wait_is_true_at_every_rate() {
     for rate in RATES {
         let mut now = START + random.below(1_000_000);
         server.hold(now);
-        ask(&mut client, &format!("TB.ACQUIRE k:{rate} 3 {rate} 3"));
+        client.ask(&format!("TB.ACQUIRE k:{rate} 3 {rate} 3"));
         let mut ideal = Ideal::new("3", rate, now);
         ideal.acquire("3", now);
         // At the slowest rate a whole token takes longer than any clock will show.
@@ -54,7 +51,7 @@ fn the_wait_is_true_at_every_rate() {
         for cost in costs.iter().cycle() {
             let place = format!("{cost} at {rate}");
             let acquire = format!("TB.ACQUIRE k:{rate} 3 {rate} {cost}");
-            let mut reply = ask(&mut client, &acquire);
+            let mut reply = client.ask(&acquire);
             assert_eq!(reply, ideal.acquire(cost, now), "{place}");
             if reply[0] == 1 {
                 continue;
@@ -64,7 +61,7 @@ fn the_wait_is_true_at_every_rate() {
                 assert!(reply[2] >= 1, "{place}: told {reply:?}");
                 now += random.below((reply[2] - 1) * 1_000 + 1);
                 server.hold(now);
-                reply = ask(&mut client, &acquire);
+                reply = client.ask(&acquire);
                 assert_eq!(reply, ideal.acquire(cost, now), "{place}");
                 assert_eq!(reply[0], 0, "{place}");
             }
@@ -72,11 +69,11 @@ fn the_wait_is_true_at_every_rate() {
             assert!(wait >= 1, "{place}: told {reply:?}");
             server.hold(now + (wait - 1) * 1_000);
             let peek = format!("TB.PEEK k:{rate} 3 {rate} {cost}");
-            let early = ask(&mut client, &peek);
+            let early = client.ask(&peek);
             assert_eq!([early[0], early[2]], [0, 1], "{place}, 1 ms early");
             now += wait * 1_000;
             server.hold(now);
-            let reply = ask(&mut client, &acquire);
+            let reply = client.ask(&acquire);
             assert_eq!([reply[0], reply[2]], [1, 0], "{place}, after {wait} ms");
             assert_eq!(reply, ideal.acquire(cost, now), "{place}");
             denials += 1;
@@ -128,20 +125,20 @@ fn a_denial_within_multi_says_when() {
 fn less_than_a_second_to_go_is_denied() {
     let server = held();
     let mut client = server.raw();
-    assert_eq!(ask(&mut client, "TB.ACQUIRE k 1 2 1"), [1, 0, 0, 500]);
+    assert_eq!(client.ask("TB.ACQUIRE k 1 2 1"), [1, 0, 0, 500]);
     assert_eq!(client.last_bytes(), b"*4\r\n:1\r\n:0\r\n:0\r\n:500\r\n");
-    assert_eq!(ask(&mut client, "TB.ACQUIRE k 1 2 1"), [0, 0, 500, 500]);
+    assert_eq!(client.ask("TB.ACQUIRE k 1 2 1"), [0, 0, 500, 500]);
     assert_eq!(client.last_bytes(), b"*4\r\n:0\r\n:0\r\n:500\r\n:500\r\n");
     for ms in 1..500 {
         server.hold(START + ms * 1_000);
         let want = [0, 0, 500 - ms, 500 - ms];
-        assert_eq!(ask(&mut client, "TB.ACQUIRE k 1 2 1"), want, "{ms} ms");
+        assert_eq!(client.ask("TB.ACQUIRE k 1 2 1"), want, "{ms} ms");
     }
     // 1 us to go.
     server.hold(START + 499_999);
-    assert_eq!(ask(&mut client, "TB.ACQUIRE k 1 2 1"), [0, 0, 1, 1]);
+    assert_eq!(client.ask("TB.ACQUIRE k 1 2 1"), [0, 0, 1, 1]);
     server.hold(START + 500_000);
-    assert_eq!(ask(&mut client, "TB.ACQUIRE k 1 2 1"), [1, 0, 0, 500]);
+    assert_eq!(client.ask("TB.ACQUIRE k 1 2 1"), [1, 0, 0, 500]);
 }
 
 // B04: -1 ns, 0 and a day less a second reached users as durations. Three kinds of
@@ -168,7 +165,7 @@ fn three_kinds_of_answers() {
             ("TB.PEEK k 3 1 3.1", b"*4\r\n:0\r\n:1\r\n:-1\r\n:2000\r\n"),
             ("TB.ACQUIRE k 0 1 1", b"*4\r\n:0\r\n:0\r\n:-1\r\n:0\r\n"),
         ] {
-            ask(&mut client, call);
+            client.ask(call);
             let got = client.last_bytes().escape_ascii().to_string();
             assert_eq!(got, bytes.escape_ascii().to_string(), "{call}");
         }
@@ -183,17 +180,17 @@ fn only_never_is_negative() {
     let server = held();
     let mut client = server.raw();
     assert_eq!(
-        ask(&mut client, "TB.ACQUIRE k 1e12 1e-12 1e12"),
+        client.ask("TB.ACQUIRE k 1e12 1e-12 1e12"),
         [1, 0, 0, i64::MAX]
     );
     for cost in ["1e12", "999999999999", "9223.372036854776"] {
         let call = format!("TB.ACQUIRE k 1e12 1e-12 {cost}");
         let want = [0, 0, i64::MAX, i64::MAX];
-        assert_eq!(ask(&mut client, &call), want, "{cost}");
+        assert_eq!(client.ask(&call), want, "{cost}");
     }
     // The longest wait that fits to the millisecond, as the rate goes.
     assert_eq!(
-        ask(&mut client, "TB.ACQUIRE k 1e12 1e-12 9223.372036854775"),
+        client.ask("TB.ACQUIRE k 1e12 1e-12 9223.372036854775"),
         [0, 0, 9_223_372_036_854_775_000, i64::MAX]
     );
 
@@ -206,7 +203,7 @@ fn only_never_is_negative() {
         let cost = random.below(14);
         let name = ["TB.ACQUIRE", "TB.PEEK"][usize::from(random.below(4) == 0)];
         let call = format!("{name} many 10 7 {cost}");
-        let [allowed, remaining, retry, reset] = ask(&mut client, &call);
+        let [allowed, remaining, retry, reset] = client.ask(&call);
         assert!((0..=10).contains(&remaining), "{remaining} are left");
         assert!((0..=1_429).contains(&reset), "full in {reset} ms");
         let kind = match (allowed, retry) {
@@ -230,11 +227,11 @@ fn never_is_said_and_leaves_no_trace() {
     for name in ["TB.ACQUIRE", "TB.PEEK"] {
         for cost in ["10", "5.000000000001", "6", "1e12"] {
             let call = format!("{name} fresh 5 1 {cost}");
-            assert_eq!(ask(&mut client, &call), [0, 5, -1, 0], "{call}");
+            assert_eq!(client.ask(&call), [0, 5, -1, 0], "{call}");
             assert_eq!(client.text(&["EXISTS", "fresh"]).integer(), 0, "{call}");
         }
     }
-    assert_eq!(ask(&mut client, "TB.ACQUIRE k 5 1 5"), [1, 0, 0, 5_000]);
+    assert_eq!(client.ask("TB.ACQUIRE k 5 1 5"), [1, 0, 0, 5_000]);
     let drained = stored(&mut client, "k");
     // At once, and when part of it has flowed in again.
     for (waited, left) in [(0, 0), (2_500, 2), (4_999, 4)] {
@@ -243,7 +240,7 @@ fn never_is_said_and_leaves_no_trace() {
             for cost in ["10", "5.000000000001", "6", "1e12"] {
                 let call = format!("{name} k 5 1 {cost}");
                 let want = [0, left, -1, 5_000 - waited];
-                assert_eq!(ask(&mut client, &call), want, "{call}");
+                assert_eq!(client.ask(&call), want, "{call}");
                 assert_eq!(stored(&mut client, "k"), drained, "{call}");
                 let pttl = client.text(&["PTTL", "k"]).integer();
                 assert_eq!(pttl, 5_000 - waited, "{call}");
@@ -251,7 +248,7 @@ fn never_is_said_and_leaves_no_trace() {
             // One that can succeed is told when.
             let call = format!("{name} k 5 1 5");
             let wait = 5_000 - waited;
-            assert_eq!(ask(&mut client, &call), [0, left, wait, wait], "{call}");
+            assert_eq!(client.ask(&call), [0, left, wait, wait], "{call}");
         }
     }
 }
@@ -261,7 +258,7 @@ fn never_is_said_and_leaves_no_trace() {
 fn a_drained_bucket_has_zero_left() {
     let server = held();
     let mut client = server.raw();
-    assert_eq!(ask(&mut client, "TB.ACQUIRE k 3 1 3"), [1, 0, 0, 3_000]);
+    assert_eq!(client.ask("TB.ACQUIRE k 3 1 3"), [1, 0, 0, 3_000]);
     let drained = stored(&mut client, "k");
     for us in (0..1_000_000).step_by(2_500) {
         server.hold(START + us);
@@ -274,7 +271,7 @@ fn a_drained_bucket_has_zero_left() {
             ("TB.ACQUIRE k 3 1 4", [0, 0, -1, reset]),
             ("TB.ACQUIRE k 3 1 0", [1, 0, 0, reset]),
         ] {
-            assert_eq!(ask(&mut client, call), want, "{call} after {us} us");
+            assert_eq!(client.ask(call), want, "{call} after {us} us");
         }
     }
     assert_eq!(stored(&mut client, "k"), drained);
@@ -288,10 +285,10 @@ fn a_drained_bucket_has_zero_left() {
         ("0.999999999998", 0),
         ("0.000000000001", 0),
     ] {
-        let reply = ask(&mut client, &format!("TB.ACQUIRE parts 3 1 {cost}"));
+        let reply = client.ask(&format!("TB.ACQUIRE parts 3 1 {cost}"));
         assert_eq!(reply[..2], [1, left], "{cost}");
     }
-    assert_eq!(ask(&mut client, "TB.PEEK parts 3 1"), [0, 0, 1_000, 3_000]);
+    assert_eq!(client.ask("TB.PEEK parts 3 1"), [0, 0, 1_000, 3_000]);
 }
 
 // B10: a bucket below zero is nothing left, not a negative number of tokens.
@@ -308,11 +305,11 @@ fn a_bucket_in_debt_has_zero_left() {
         ("TB.ACQUIRE k 10 1 11", [0, 0, -1, 12_500]),
         ("TB.ACQUIRE k 0 1 1", [0, 0, -1, 2_500]),
     ] {
-        assert_eq!(ask(&mut client, call), want, "{call}");
+        assert_eq!(client.ask(call), want, "{call}");
     }
     assert_eq!(stored(&mut client, "k").as_deref(), Some(&debt[..]));
     server.advance(Duration::from_millis(3_500));
-    assert_eq!(ask(&mut client, "TB.ACQUIRE k 10 1 1"), [1, 0, 0, 10_000]);
+    assert_eq!(client.ask("TB.ACQUIRE k 10 1 1"), [1, 0, 0, 10_000]);
 }
 
 // B10: 'take as many as possible' on a drained bucket took a negative number, which
@@ -329,7 +326,7 @@ fn what_remains_can_be_taken_and_no_more() {
         assert!(error.is_err(), "{cost}: {error:?}");
     }
     assert_eq!(stored(&mut client, "k"), drained);
-    assert_eq!(ask(&mut client, "TB.PEEK k 10 3 0"), [1, 0, 0, 3_334]);
+    assert_eq!(client.ask("TB.PEEK k 10 3 0"), [1, 0, 0, 3_334]);
 
     let mut random = Random::new(0xb10);
     let mut taken = 0;
@@ -346,11 +343,11 @@ fn what_remains_can_be_taken_and_no_more() {
 /// Takes as many as a peek says there are, which is then that many.
 #[track_caller]
 fn take_all(client: &mut RawClient, bucket: &str) -> i64 {
-    let [_, remaining, ..] = ask(client, &format!("TB.PEEK {bucket} 0"));
+    let [_, remaining, ..] = client.ask(&format!("TB.PEEK {bucket} 0"));
     let more = remaining + 1;
-    let denied = ask(client, &format!("TB.ACQUIRE {bucket} {more}"));
+    let denied = client.ask(&format!("TB.ACQUIRE {bucket} {more}"));
     assert_eq!(denied[..2], [0, remaining], "one more than remains");
-    let allowed = ask(client, &format!("TB.ACQUIRE {bucket} {remaining}"));
+    let allowed = client.ask(&format!("TB.ACQUIRE {bucket} {remaining}"));
     assert_eq!(allowed[..3], [1, 0, 0], "what remains");
     remaining
 }
@@ -363,10 +360,10 @@ fn a_capacity_is_so_many_calls() {
     let mut client = server.raw();
     for taken in 1..=10 {
         let want = [1, 10 - taken, 0, taken * 1_000];
-        assert_eq!(ask(&mut client, "TB.ACQUIRE k 10 1 1"), want);
+        assert_eq!(client.ask("TB.ACQUIRE k 10 1 1"), want);
     }
     let denied = [0, 0, 1_000, 10_000];
-    assert_eq!(ask(&mut client, "TB.ACQUIRE k 10 1 1"), denied);
+    assert_eq!(client.ask("TB.ACQUIRE k 10 1 1"), denied);
 
     for (capacity, calls) in [
         ("0", 0),
@@ -378,7 +375,7 @@ fn a_capacity_is_so_many_calls() {
     ] {
         let key = format!("k:{capacity}");
         let mut allowed = 0;
-        while ask(&mut client, &format!("TB.ACQUIRE {key} {capacity} 1 1"))[0] == 1 {
+        while client.ask(&format!("TB.ACQUIRE {key} {capacity} 1 1"))[0] == 1 {
             allowed += 1;
             assert!(allowed <= calls, "more than {calls} from {capacity}");
         }
@@ -392,7 +389,7 @@ fn a_capacity_is_so_many_calls() {
 fn the_next_call_and_full_again_are_two_things() {
     let server = held();
     let mut client = server.raw();
-    assert_eq!(ask(&mut client, "TB.ACQUIRE k 10 1 10"), [1, 0, 0, 10_000]);
+    assert_eq!(client.ask("TB.ACQUIRE k 10 1 10"), [1, 0, 0, 10_000]);
     for (ms, cost, want) in [
         (0, 1, [0, 0, 1_000, 10_000]),
         (0, 2, [0, 0, 2_000, 10_000]),
@@ -405,7 +402,7 @@ fn the_next_call_and_full_again_are_two_things() {
     ] {
         server.hold(START + ms * 1_000);
         let call = format!("TB.ACQUIRE k 10 1 {cost}");
-        assert_eq!(ask(&mut client, &call), want, "{call} after {ms} ms");
+        assert_eq!(client.ask(&call), want, "{call} after {ms} ms");
     }
 }
 
@@ -415,7 +412,7 @@ fn the_next_call_and_full_again_are_two_things() {
 fn readme_has_the_fields_of_the_reply() {
     let server = held();
     let mut client = server.raw();
-    let reply = ask(&mut client, "TB.ACQUIRE k 10 1 1");
+    let reply = client.ask("TB.ACQUIRE k 10 1 1");
     assert_eq!(reply, [1, 9, 0, 1_000]);
     let readme = include_str!("../../README.md");
     let fields = [

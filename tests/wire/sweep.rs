@@ -4,9 +4,8 @@
 use std::collections::HashMap;
 
 use tokenbucket_testkit::model::{SpecReply, SpecStore};
-use tokenbucket_testkit::Reply;
+use tokenbucket_testkit::{Random, Reply};
 
-use crate::support::Random;
 use crate::{expires_at_ms, held, stored, START};
 
 const CALLS: u32 = 20_000;
