@@ -1,8 +1,9 @@
 //! What the server tells of the commands: arity, flags, keys, who may call them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
-use tokenbucket_testkit::{installed_server, RawClient, Reply};
+use tokenbucket_testkit::{installed_server, module_path, wait_for, RawClient, Reply, Server};
 
 use crate::running;
 
@@ -135,6 +136,47 @@ fn keys_are_found_in_a_call() {
     }
 }
 
+/// A cluster routes a call by all its keys: over two slots it is refused before we
+/// see it, in one slot it runs, and a slot that nobody serves is known as such.
+#[test]
+fn a_cluster_knows_the_keys() {
+    let server = Server::builder()
+        .module(module_path())
+        .config("cluster-enabled", "yes")
+        .config("cluster-require-full-coverage", "no")
+        .start();
+    let mut client = server.raw();
+    let slot_of = |client: &mut RawClient, key| client.text(&["CLUSTER", "KEYSLOT", key]).integer();
+    // `{a}` and `b` hash to slots of their own; that of `c` is served by nobody.
+    for key in ["a", "b"] {
+        let slot = slot_of(&mut client, key).to_string();
+        assert_eq!(client.text(&["CLUSTER", "ADDSLOTS", &slot]).error(), None);
+    }
+    wait_for("the cluster to serve", Duration::from_secs(30), || {
+        client.text(&["GET", "a"]).error().is_none()
+    });
+    let mut code = |call: &str| {
+        let reply = client.text(&call.split(' ').collect::<Vec<_>>());
+        reply
+            .error()
+            .map(|error| error.split(' ').next().unwrap_or_default().to_string())
+    };
+    for call in ["ACQUIRE", "PEEK", "RESERVE", "CREDIT", "DEBIT", "MACQUIRE"] {
+        let wait = if call == "RESERVE" { " 0" } else { "" };
+        let at = |key: &str| format!("TB.{call} {key} 9 1 1{wait}");
+        assert_eq!(code(&at("a")), None, "{call}");
+        assert_eq!(code(&at("c")).as_deref(), Some("CLUSTERDOWN"), "{call}");
+    }
+    assert_eq!(code("TB.MACQUIRE {a}1 9 1 1 {a}2 9 1 1 a 9 1 1"), None);
+    for call in [
+        "TB.MACQUIRE a 9 1 1 b 9 1 1",
+        "TB.MACQUIRE {a}1 9 1 1 {a}2 9 1 1 b 9 1 1",
+        "TB.MACQUIRE {a}1 9 1 1 {a}2 9 1 1 c 9 1 1",
+    ] {
+        assert_eq!(code(call).as_deref(), Some("CROSSSLOT"), "{call}");
+    }
+}
+
 /// The arguments of a command's documentation: `name:type`, with what else is
 /// said of each, and those of a group in parentheses.
 fn arguments(docs: &Reply) -> Vec<String> {
@@ -211,48 +253,6 @@ fn command_docs() {
         fields.into_keys().collect::<Vec<_>>()
     };
     assert_eq!(names("TB.ACQUIRE"), names("INCRBY"));
-}
-
-/// A text without the colours of a terminal.
-fn plain(text: &str) -> String {
-    let mut parts = text.split("\x1b[");
-    let first = parts.next().unwrap_or_default().to_string();
-    parts.fold(first, |text, part| {
-        text + part.split_once('m').map_or(part, |(_, rest)| rest)
-    })
-}
-
-/// redis-cli shows the arguments as one types: it builds its hint from the same
-/// documentation, and prints it for `help`.
-#[test]
-fn redis_cli_shows_the_arguments() {
-    if installed_server().1 < (7, 0, 0) {
-        eprintln!("skipped by name: COMMAND DOCS is not there before Redis 7.0");
-        return;
-    }
-    let server = running();
-    for (name, hint) in [
-        ("TB.ACQUIRE", "TB.ACQUIRE key capacity rate cost"),
-        ("TB.PEEK", "TB.PEEK key capacity rate [cost]"),
-        (
-            "TB.RESERVE",
-            "TB.RESERVE key capacity rate cost max_wait_ms",
-        ),
-        (
-            "TB.MACQUIRE",
-            "TB.MACQUIRE key capacity rate cost [key capacity rate cost ...]",
-        ),
-    ] {
-        let help = std::process::Command::new("redis-cli")
-            .args(["-p", &server.port().to_string(), "help", name])
-            .output()
-            .expect("redis-cli is installed");
-        let help = plain(&String::from_utf8(help.stdout).unwrap());
-        assert!(
-            help.lines().any(|line| line.trim() == hint),
-            "{name}: {help}"
-        );
-    }
 }
 
 /// The category `@tokenbucket` holds all commands and nothing else, where the

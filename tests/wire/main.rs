@@ -33,6 +33,7 @@ mod live_changes;
 mod loading;
 mod lua;
 mod readme;
+mod redis_cli;
 mod stored;
 mod support;
 mod sweep;
