@@ -14,7 +14,7 @@
     reason = "constants of the C header, and a length of four"
 )]
 
-use std::ffi::{c_char, c_int, c_long, CStr};
+use std::ffi::{c_char, c_int, c_long, c_void, CStr};
 use std::fmt::Write as _;
 use std::panic::{catch_unwind, AssertUnwindSafe, PanicHookInfo};
 use std::ptr::{addr_of, null, null_mut};
@@ -47,6 +47,10 @@ const NOTIFY_MODULE: c_int = raw::REDISMODULE_NOTIFY_MODULE;
 
 /// The ACL category of all commands, where the server can add one.
 const ACL_CATEGORY: &CStr = c"tokenbucket";
+
+/// How many of the newest connections are looked at before the module is unloaded:
+/// all there ever were on most servers, and a fraction of a second on the others.
+const NEWEST_CLIENTS: u64 = 1 << 22;
 
 /// The longest line of our own in the server's log, in bytes.
 const LOG_LINE: usize = 512;
@@ -125,6 +129,10 @@ api! {
         info_add_field_c_string: RedisModule_InfoAddFieldCString unsafe extern "C" fn(InfoCtx, *const c_char, *const c_char) -> c_int,
         info_add_field_u64: RedisModule_InfoAddFieldULongLong unsafe extern "C" fn(InfoCtx, *const c_char, u64) -> c_int,
         replicate: RedisModule_Replicate unsafe extern "C" fn(Ctx, *const c_char, *const c_char, ...) -> c_int,
+        get_detached_context: RedisModule_GetDetachedThreadSafeContext unsafe extern "C" fn(Ctx) -> Ctx,
+        free_detached_context: RedisModule_FreeThreadSafeContext unsafe extern "C" fn(Ctx),
+        get_client_id: RedisModule_GetClientId unsafe extern "C" fn(Ctx) -> u64,
+        get_client_info_by_id: RedisModule_GetClientInfoById unsafe extern "C" fn(*mut c_void, u64) -> c_int,
     }
     optional {
         // From Redis 7.0 on.
@@ -728,21 +736,26 @@ impl std::fmt::Write for Line {
     }
 }
 
-/// Logs a panic: in our own words instead of to the standard error of a server
-/// that may have none.
-fn log_panic(info: &PanicHookInfo<'_>) {
+/// Writes a line that is put together into the server's log.
+fn log_line(ctx: Ctx, text: std::fmt::Arguments<'_>) {
     let mut line = Line {
         bytes: [0; LOG_LINE],
         len: 0,
     };
     // Writing to a `Line` does not fail.
-    _ = write!(
-        line,
-        "tokenbucket: internal error, the call was refused: {info}"
-    );
+    _ = line.write_fmt(text);
     if let Ok(line) = CStr::from_bytes_until_nul(&line.bytes) {
-        log(null_mut(), c"warning", line);
+        log(ctx, c"warning", line);
     }
+}
+
+/// Logs a panic: in our own words instead of to the standard error of a server
+/// that may have none.
+fn log_panic(info: &PanicHookInfo<'_>) {
+    log_line(
+        null_mut(),
+        format_args!("tokenbucket: internal error, the call was refused: {info}"),
+    );
 }
 
 /// Takes over the server's functions and registers the module.
@@ -770,6 +783,39 @@ fn load(ctx: Ctx, arguments: &[Str]) -> Result<(), &'static CStr> {
         ctx,
         arguments,
         has_acl_category,
+    })
+}
+
+/// The id of a client that has begun a transaction. What is queued in one is kept by the
+/// server with a pointer to the command, which is freed when the module is
+/// unloaded: `EXEC` would then stop the server.
+///
+/// The clients are found by their ids, which count up. `CLIENT LIST` would do too,
+/// but it looks at the last command of each client, which may be one that was freed
+/// by an earlier `MODULE UNLOAD`.
+fn client_in_transaction(api: &Api, ctx: Ctx) -> Option<u64> {
+    // SAFETY: the context is that of the module. A detached one comes with a client
+    // of its own, whose id is the newest.
+    let detached = unsafe { (api.get_detached_context)(ctx) };
+    // SAFETY: the context was just made.
+    let newest = unsafe { (api.get_client_id)(detached) };
+    // SAFETY: as above, and it is not used again.
+    unsafe { (api.free_detached_context)(detached) };
+
+    (newest.saturating_sub(NEWEST_CLIENTS)..newest).find(|id| {
+        let mut info = raw::RedisModuleClientInfo {
+            version: raw::REDISMODULE_CLIENTINFO_VERSION.into(),
+            flags: 0,
+            id: 0,
+            addr: [0; 46],
+            port: 0,
+            db: 0,
+        };
+        // SAFETY: the structure says which version of it this is, and the server
+        // fills that one. For an id that nobody has it says so.
+        let found = unsafe { (api.get_client_info_by_id)((&raw mut info).cast(), *id) };
+        let multi = u64::from(raw::REDISMODULE_CLIENTINFO_FLAG_MULTI);
+        check(found).is_ok() && info.flags & multi != 0
     })
 }
 
@@ -818,4 +864,28 @@ pub unsafe extern "C" fn RedisModule_OnLoad(ctx: Ctx, argv: *mut Str, argc: c_in
             ERR
         }
     }
+}
+
+/// Called by the server before it unloads the module, which refuses that while a
+/// transaction may hold one of its commands.
+///
+/// # Safety
+///
+/// For the server to call, with its own context.
+#[no_mangle]
+pub unsafe extern "C" fn RedisModule_OnUnload(ctx: Ctx) -> c_int {
+    let Some(api) = API.get() else { return OK };
+    if let Some(id) = guarded(|| client_in_transaction(api, ctx)).flatten() {
+        log_line(
+            ctx,
+            format_args!(
+                "not unloaded: client {id} has a transaction open (MULTI), \
+                 which may hold a command of this module; try again"
+            ),
+        );
+        return ERR;
+    }
+    // The hook is code of the module and goes with it.
+    drop(std::panic::take_hook());
+    OK
 }

@@ -1,0 +1,1 @@
+//! A wall clock that is set back, and forward.

@@ -1,0 +1,1 @@
+//! Six nodes, moving slots, and a primary that dies.

@@ -1,0 +1,1 @@
+//! Every value, every byte and every argument that is no bucket.

@@ -1,0 +1,1 @@
+//! Snapshots: saved, loaded, with the module and without it.

@@ -1,0 +1,1 @@
+//! Replicas: what they are sent, hold and answer.

@@ -1,0 +1,1 @@
+//! Failover by Sentinel.
