@@ -1,7 +1,7 @@
 # Builds, runs, tests and installs the module. `make help` lists the targets.
 
 ## PORT=7000            for run: the port (without it 6379, or the next free one)
-## REDIS_SERVER=program for run, demo, test and bench: another server than redis-server
+## REDIS_SERVER=program for run, demo, test, memcheck and bench: another server than redis-server
 ## PREFIX=/usr/local    for install and uninstall: where to
 ## DESTDIR=folder       for install and uninstall: a root folder to put before PREFIX
 
@@ -56,6 +56,10 @@ build-panic: deps
 .PHONY: test
 test: build build-panic ## Run all tests, those against real servers included
 	cargo test --workspace --locked
+
+.PHONY: memcheck
+memcheck: build build-panic ## Run the tests over the wire with the servers under valgrind
+	scripts/memcheck.sh
 
 .PHONY: lint
 lint: deps ## Run clippy, rustdoc and shellcheck; a warning is an error

@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# Looks for what building, running and testing need. Says nothing when all is
-# there; installs what is missing through apt-get when it may; else says what to
-# install and fails.
+# Looks for what building, running and testing need, and for the programs that are
+# named as arguments (by the package that has them). Says nothing when all is there;
+# installs what is missing through apt-get when it may; else says what to install
+# and fails.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/lib.sh
 . scripts/lib.sh
+programs=("$@")
 
 have() { command -v "$1" >/dev/null; }
 
@@ -45,6 +47,10 @@ missing_packages() {
     have_libclang || echo libclang-dev
     [[ ${SERVER[0]} != redis-server ]] || have redis-server || echo redis-server
     { have redis-cli && have redis-benchmark; } || echo redis-tools
+    local program
+    for program in "${programs[@]}"; do
+        have "$program" || echo "$program"
+    done
 }
 
 as_root() {

@@ -14,6 +14,7 @@
 //! | variable | meaning | default |
 //! |---|---|---|
 //! | `TOKENBUCKET_SERVER` | the server to start, with leading arguments if it has spaces | `redis-server` |
+//! | `TOKENBUCKET_GENTLE` | whatever its value: servers are asked to end at the end of a test, and killed only when they do not | they are killed |
 //! | `TOKENBUCKET_MODULE` | the module to load | `target/release/libtokenbucket.so` |
 //! | `TOKENBUCKET_PANIC_MODULE` | the module built with TB.PANIC | `target/panic/release/libtokenbucket.so` |
 //!

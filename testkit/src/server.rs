@@ -281,6 +281,12 @@ impl Server {
     }
 }
 
+/// Whether servers are to end by themselves, so that what runs them (valgrind) can
+/// report what they left behind, instead of being killed.
+fn ends_by_itself() -> bool {
+    std::env::var_os("TOKENBUCKET_GENTLE").is_some()
+}
+
 #[track_caller]
 fn connection(client: &redis::Client) -> redis::Connection {
     let connection = client
@@ -298,6 +304,17 @@ fn connection(client: &redis::Client) -> redis::Connection {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        if ends_by_itself() && !thread::panicking() {
+            let asked = RawClient::try_connect(self.port)
+                .and_then(|mut client| client.try_call(&[b"SHUTDOWN", b"NOSAVE"]));
+            // The connection ends instead of a reply.
+            if asked.is_err() {
+                let child = &mut self.child;
+                try_wait_for(PATIENCE, || {
+                    matches!(child.try_wait(), Ok(Some(_)) | Err(_))
+                });
+            }
+        }
         // Nothing to do about an error here, and a panic would abort.
         let _ = self.child.kill();
         let _ = self.child.wait();
