@@ -1,7 +1,8 @@
 # Builds, runs, tests and installs the module. `make help` lists the targets.
 
 ## PORT=7000            for run: the port (without it 6379, or the next free one)
-## REDIS_SERVER=program for run, demo, test, memcheck and bench: another server than redis-server
+## REDIS_SERVER=program for run, demo, test, soak, memcheck and bench: another server than redis-server
+## SOAK_SECONDS=600     for soak: how long; SOAK_SEED=number repeats what happened
 ## PREFIX=/usr/local    for install and uninstall: where to
 ## DESTDIR=folder       for install and uninstall: a root folder to put before PREFIX
 
@@ -56,6 +57,10 @@ build-panic: deps
 .PHONY: test
 test: build build-panic ## Run all tests, those against real servers included
 	cargo test --workspace --locked
+
+.PHONY: soak
+soak: build ## Mixed traffic, restarts and failovers for SOAK_SECONDS (600), every token accounted for
+	SOAK_SECONDS=$${SOAK_SECONDS:-600} cargo test --locked --test soak -- --nocapture
 
 .PHONY: memcheck
 memcheck: build build-panic ## Run the tests over the wire with the servers under valgrind
