@@ -80,27 +80,36 @@ fn encode(call: &[&[u8]]) -> Vec<u8> {
     bytes
 }
 
-/// Longer than 64 bits of milliseconds say.
-const FOREVER: i64 = i64::MAX;
-const TAKEN: [i64; 4] = [1, 499_999_999_999, 0, FOREVER];
-const DENIED: [i64; 4] = [0, 499_999_999_999, FOREVER, FOREVER];
-const NEVER: [i64; 4] = [0, 5, -1, 0];
+/// What is answered when tokens are taken or given: 64 bits of milliseconds do not
+/// say how long the bucket takes to be full.
+const TAKEN: &str = "*4 :1 :499999999999 :0 :9223372036854775807";
+const DENIED: &str = "*4 :0 :499999999999 :9223372036854775807 :9223372036854775807";
+const NEVER: &str = "*4 :0 :5 :-1 :0";
 
-/// Ten calls at the bucket `k`, which holds a bit less than half of its 1e12 tokens.
-/// So small are the costs and the rate that they are answered the same every time.
-const GOOD: [(&[&[u8]], [i64; 4]); 10] = [
+/// Calls at the bucket `k`, which holds a bit less than half of its 1e12 tokens, each
+/// with the lines of its reply. So small are the costs and the rate that they are
+/// answered the same every time.
+const GOOD: [(&[&[u8]], &str); 10] = [
     (&[b"TB.ACQUIRE", b"k", b"1e12", b"1e-12", b"1e-12"], TAKEN),
     (&[b"TB.ACQUIRE", b"k", b"1e12", b"1e-12", b"1e12"], DENIED),
-    (&[b"TB.ACQUIRE", b"k", b"1e12", b"1e-12", b"2e-12"], TAKEN),
+    (&[b"TB.CREDIT", b"k", b"1e12", b"1e-12", b"2e-12"], TAKEN),
     (&[b"TB.ACQUIRE", b"k", b"5", b"1", b"10"], NEVER),
-    (&[b"TB.ACQUIRE", b"k", b"1e12", b"1e-12", b"1e-12"], TAKEN),
+    (
+        &[b"TB.RESERVE", b"k", b"1e12", b"1e-12", b"1e-12", b"1000"],
+        TAKEN,
+    ),
     (&[b"TB.ACQUIRE", b"k", b"1e12", b"1e-12", b"0"], TAKEN),
     (&[b"TB.PEEK", b"k", b"1e12", b"1e-12", b"0"], TAKEN),
     (
-        &[b"TB.ACQUIRE", b"k", b"1e12", b"1e-12", b"0.000000000003"],
+        &[b"TB.DEBIT", b"k", b"1e12", b"1e-12", b"0.000000000003"],
         TAKEN,
     ),
-    (&[b"TB.PEEK", b"k", b"1e12", b"1e-12", b"1e12"], DENIED),
+    (
+        &[
+            b"TB.MACQUIRE", b"k", b"1e12", b"1e-12", b"1e-12", b"l", b"1e12", b"1e-12", b"1e-12",
+        ],
+        "*3 :1 :0 *2 *4 :1 :499999999999 :0 :9223372036854775807 *4 :1 :499999999999 :0 :9223372036854775807",
+    ),
     (&[b"TB.ACQUIRE", b"fresh", b"5", b"1", b"6"], NEVER),
 ];
 
@@ -112,7 +121,7 @@ const BAD: [(&[&[u8]], &str); 10] = [
     ),
     (&[b"TB.ACQUIRE", b"list", b"10", b"1", b"1"], "WRONGTYPE"),
     (
-        &[b"TB.ACQUIRE", b"k", b"10", b"1/0s", b"1"],
+        &[b"TB.RESERVE", b"k", b"10", b"1/0s", b"1", b"0"],
         "ERR rate has a period",
     ),
     (
@@ -121,10 +130,23 @@ const BAD: [(&[&[u8]], &str); 10] = [
     ),
     (&[b"TB.PEEK", b"hash", b"10", b"1", b"1"], "WRONGTYPE"),
     (
-        &[b"TB.ACQUIRE", b"k", b"10", b"1", &[b'1'; 200]],
-        "ERR cost is too long",
+        &[b"TB.DEBIT", b"k", b"10", b"1", &[b'1'; 200]],
+        "ERR amount is too long",
     ),
-    (&[b"TB.ACQUIRE", b"text", b"10", b"1", b"0"], "WRONGTYPE"),
+    (
+        &[
+            b"TB.MACQUIRE",
+            b"k",
+            b"10",
+            b"1",
+            b"1",
+            b"text",
+            b"10",
+            b"1",
+            b"0",
+        ],
+        "WRONGTYPE",
+    ),
     (
         &[b"TB.PEEK", b"k", b"10", b"1", b"1", b"1"],
         "ERR wrong number of arguments",
@@ -134,7 +156,7 @@ const BAD: [(&[&[u8]], &str); 10] = [
         "ERR wrong number of arguments",
     ),
     (
-        &[b"TB.ACQUIRE", b"k", b"1e13", b"0", b"-1"],
+        &[b"TB.CREDIT", b"k", b"1e13", b"0", b"-1"],
         "ERR capacity is too large",
     ),
 ];
@@ -155,18 +177,21 @@ fn ten_million_calls_keep_nothing() {
     client.text(&["RPUSH", "list", "x"]);
     client.text(&["HSET", "hash", "f", "v"]);
     client.text(&["SET", "text", "twenty bytes of text"]);
-    for cost in ["500000000000", "1e-12"] {
-        client
-            .tb(&["TB.ACQUIRE", "k", "1e12", "1e-12", cost])
-            .unwrap();
+    for key in ["k", "l"] {
+        for cost in ["500000000000", "0.5"] {
+            client
+                .tb(&["TB.ACQUIRE", key, "1e12", "1e-12", cost])
+                .unwrap();
+        }
     }
 
     // Once through, to see that each is answered as it should.
     let (mut calls, mut replies) = (Vec::new(), Vec::new());
     for ((good, want), (bad, error)) in GOOD.into_iter().zip(BAD) {
-        let reply = client.call(good).four();
+        client.call(good);
         replies.extend(client.last_bytes());
-        assert_eq!(reply, Ok(want), "{good:?}");
+        let want = want.replace(' ', "\r\n") + "\r\n";
+        assert_eq!(client.last_bytes(), want.as_bytes(), "{good:?}");
         let reply = client.call(bad).four().unwrap_err();
         replies.extend(client.last_bytes());
         assert!(reply.starts_with(error), "{bad:?}: {reply}");
@@ -194,7 +219,7 @@ fn ten_million_calls_keep_nothing() {
         "{before:?}, then {after:?}"
     );
     assert_eq!(after.1, before.1, "MEMORY USAGE of the bucket");
-    assert_eq!(client.text(&["DBSIZE"]).integer(), 4);
+    assert_eq!(client.text(&["DBSIZE"]).integer(), 5);
 }
 
 fn usage(client: &mut RawClient) -> i64 {
