@@ -17,11 +17,20 @@
  * gettimeofday() and time(). The monotonic clocks stay true, so that the timers
  * and time-outs of the process go on working while its wall clock stands.
  *
+ * Valkey from 9.0 on may count the cycles of the processor and add them to a wall
+ * clock that it has read up to a millisecond ago: that clock would not stand still.
+ * So a server that has a variable for its source of monotonic time is given one here
+ * before it looks for its own. It ticks once in a millisecond, and once more when the
+ * wall clock was changed: what is added is nothing, or so much that the server reads
+ * the wall clock again.
+ *
  * The true time is asked from the kernel itself. Looking up the C library's own
  * functions would allocate, and an allocator may ask for the time: a loop.
  */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -37,6 +46,14 @@ _Static_assert(sizeof(time_t) == 8, "the shim is for 64-bit systems");
 
 static const volatile int64_t *control;
 
+static uint64_t monotonic_us(void);
+
+/* Redis and Valkey look for a source of monotonic time unless this has one. */
+static void give_monotonic_clock(void) {
+    uint64_t (**source)(void) = dlsym(RTLD_DEFAULT, "getMonotonicUs");
+    if (source != NULL && *source == NULL) *source = monotonic_us;
+}
+
 __attribute__((constructor)) static void map_control(void) {
     const char *path = getenv("TOKENBUCKET_FAKECLOCK");
     if (path == NULL) return;
@@ -44,11 +61,25 @@ __attribute__((constructor)) static void map_control(void) {
     if (fd < 0) return;
     void *page = mmap(NULL, sizeof *control, PROT_READ, MAP_SHARED, fd, 0);
     close(fd);
-    if (page != MAP_FAILED) control = page;
+    if (page == MAP_FAILED) return;
+    control = page;
+    give_monotonic_clock();
 }
 
 static int ask_kernel(clockid_t id, struct timespec *out) {
     return (int)syscall(SYS_clock_gettime, id, out);
+}
+
+static uint64_t monotonic_us(void) {
+    struct timespec now;
+    ask_kernel(CLOCK_MONOTONIC, &now);
+    uint64_t millis = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+
+    static _Atomic int64_t seen;
+    static _Atomic uint64_t changes;
+    int64_t word = *control;
+    if (atomic_exchange(&seen, word) != word) changes++;
+    return (millis + changes) * 1000;
 }
 
 /* The wall clock to show, split so that the microsecond part is never negative

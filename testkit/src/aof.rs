@@ -53,7 +53,7 @@ fn increments(manifest: &str) -> Vec<&str> {
 /// checksum. The byte may also stand inside the preamble, so the end is the
 /// first such place behind which there are only commands, or nothing.
 fn after_preamble(file: &[u8]) -> &[u8] {
-    if !file.starts_with(b"REDIS") {
+    if !file.starts_with(b"REDIS") && !file.starts_with(b"VALKEY") {
         return file;
     }
     file.iter()

@@ -179,9 +179,7 @@ impl Server {
     }
 
     /// Waits until TIME agrees with the clock: to the microsecond when that is
-    /// held, but to 1 ms on Valkey from 9.0 on, which derives its wall clock from
-    /// its monotonic one and adopts a step a little later; to 50 ms when the
-    /// clock runs.
+    /// held, to 50 ms when it runs.
     ///
     /// # Panics
     ///
@@ -189,11 +187,7 @@ impl Server {
     #[track_caller]
     pub fn settle(&self) {
         let clock = self.clock();
-        let most = match (clock.is_held(), self.is_valkey(), self.version()) {
-            (false, ..) => 50_000,
-            (true, true, (9.., ..)) => 1_000,
-            (true, ..) => 0,
-        };
+        let most = if clock.is_held() { 0 } else { 50_000 };
         let mut shown = 0;
         let agrees = try_wait_for(PATIENCE, || {
             shown = self.time_us();

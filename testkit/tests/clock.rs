@@ -12,12 +12,7 @@ const START: i64 = 1_700_000_000_123_456;
 #[test]
 fn time_stands_moves_and_steps_back() {
     let server = Server::builder().held_clock(START).start();
-    // Valkey from 9.0 on follows to the millisecond only.
-    let exact = !(server.is_valkey() && server.version() >= (9, 0, 0));
-    let shows = |us: i64| {
-        let off = server.time_us().abs_diff(us);
-        assert!(off <= if exact { 0 } else { 1_000 }, "off by {off} us");
-    };
+    let shows = |us: i64| assert_eq!(server.time_us(), us);
 
     shows(START);
     for _ in 0..100 {
