@@ -144,11 +144,12 @@ fn random_calls_answer_as_the_model() {
                 );
                 live += 1;
             } else {
-                // Gone, or never written.
+                // Never written, or gone: in the millisecond of its expiry at the
+                // earliest, by which it is full.
                 let expiry = model.expires_at_ms(key.as_bytes());
                 assert!(
-                    expiry.is_none_or(|ms| ms < now.div_euclid(1000)),
-                    "{place}: missing"
+                    expiry.is_none_or(|ms| ms <= now.div_euclid(1000)),
+                    "{place}: {key} is missing, which lives until {expiry:?} ms"
                 );
             }
         }
