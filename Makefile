@@ -58,6 +58,10 @@ build-panic: deps
 test: build build-panic ## Run all tests, those against real servers included
 	cargo test --workspace --locked
 
+.PHONY: test-matrix
+test-matrix: build build-panic ## Run the tests over the wire on every server that packages carry
+	scripts/test-matrix.sh
+
 .PHONY: soak
 soak: build ## Mixed traffic, restarts and failovers for SOAK_SECONDS (600), every token accounted for
 	SOAK_SECONDS=$${SOAK_SECONDS:-600} cargo test --locked --test soak -- --nocapture

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Looks for what building, running and testing need, and for the programs that are
-# named as arguments (by the package that has them). Says nothing when all is there;
+# named as arguments, as program:package where the two differ. Says nothing when all is there;
 # installs what is missing through apt-get when it may; else says what to install
 # and fails.
 set -euo pipefail
@@ -49,7 +49,7 @@ missing_packages() {
     { have redis-cli && have redis-benchmark; } || echo redis-tools
     local program
     for program in "${programs[@]}"; do
-        have "$program" || echo "$program"
+        have "${program%:*}" || echo "${program#*:}"
     done
 }
 
