@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A command with its arguments.
 pub(crate) type Command = Vec<Vec<u8>>;
@@ -13,17 +13,38 @@ pub(crate) type Command = Vec<Vec<u8>>;
 /// preamble or a base file is left out, and so is a command that the server
 /// has not yet written to its end.
 pub(crate) fn read(dir: &Path) -> io::Result<Vec<Command>> {
-    let parts = dir.join("appendonlydir");
-    if !parts.is_dir() {
+    let Some(parts) = parts(dir)? else {
         let file = or_empty(fs::read(dir.join("appendonly.aof")))?;
         return commands(after_preamble(&file));
-    }
-    let manifest = or_empty(fs::read(parts.join("appendonly.aof.manifest")))?;
+    };
     let mut all = Vec::new();
-    for name in increments(&String::from_utf8_lossy(&manifest)) {
-        all.extend(commands(&or_empty(fs::read(parts.join(name)))?)?);
+    for part in parts {
+        all.extend(commands(&or_empty(fs::read(part))?)?);
     }
     Ok(all)
+}
+
+/// The file that the newest commands are in.
+pub(crate) fn newest(dir: &Path) -> io::Result<PathBuf> {
+    let newest = match parts(dir)? {
+        Some(mut parts) => parts.pop(),
+        None => Some(dir.join("appendonly.aof")),
+    };
+    newest
+        .filter(|file| file.is_file())
+        .ok_or_else(|| io::ErrorKind::NotFound.into())
+}
+
+/// The increments in their order; `None` for a server that keeps one file.
+fn parts(dir: &Path) -> io::Result<Option<Vec<PathBuf>>> {
+    let folder = dir.join("appendonlydir");
+    if !folder.is_dir() {
+        return Ok(None);
+    }
+    let manifest = or_empty(fs::read(folder.join("appendonly.aof.manifest")))?;
+    let manifest = String::from_utf8_lossy(&manifest);
+    let files = increments(&manifest).into_iter();
+    Ok(Some(files.map(|name| folder.join(name)).collect()))
 }
 
 /// A file that is not there yet, or that a rewrite has just removed, is empty.

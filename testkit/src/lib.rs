@@ -5,6 +5,9 @@
 //! | [`Server`], [`ServerBuilder`] | a real server in a folder of its own, on a free port, killed on drop |
 //! | [`HeldClock`] | the wall clock of that server, held still or shifted |
 //! | [`RawClient`], [`Reply`] | a client that sees the bytes of each reply |
+//! | [`Keys`], [`Server::keys`] | all that a server holds, to be compared |
+//! | [`Caller`], [`Traffic`] | calls of all six commands, each answer compared with the model |
+//! | [`ReplicationStream`] | what a primary sends to its replicas |
 //! | [`Random`] | numbers that look random and are the same at every run |
 //! | [`wait_for`], [`try_wait_for`] | waiting with a deadline instead of sleeping |
 //! | [`model`] | what the module must answer, in big integers and in exact fractions |
@@ -46,21 +49,28 @@ mod aof;
 mod builder;
 mod clock;
 mod inspect;
+mod keys;
 mod launch;
 pub mod model;
 mod paths;
+mod persist;
 mod random;
 mod raw;
 mod reply;
 mod server;
+mod stream;
+mod traffic;
 mod wait;
 
 pub use builder::ServerBuilder;
 pub use clock::HeldClock;
+pub use keys::Keys;
 pub use launch::{installed_server, StartError};
 pub use paths::{module_path, panic_module_path, workspace};
 pub use random::Random;
 pub use raw::RawClient;
 pub use reply::Reply;
 pub use server::Server;
+pub use stream::ReplicationStream;
+pub use traffic::{Caller, Limits, Traffic, MIXED, SLOW};
 pub use wait::{try_wait_for, wait_for};

@@ -161,6 +161,23 @@ impl RawClient {
             .unwrap_or_else(|error| panic!("{call}: {error}"))
     }
 
+    /// Reads over the snapshot that a primary sends first: newlines while it is
+    /// made, its length, and the bytes.
+    pub(crate) fn skip_snapshot(&mut self) -> io::Result<()> {
+        let mut line = Vec::new();
+        while line.trim_ascii().is_empty() {
+            line.clear();
+            if self.stream.read_until(b'\n', &mut line)? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        let count = line.trim_ascii().strip_prefix(b"$");
+        let count = count.ok_or_else(|| not_resp(&line))?;
+        let length = length(count, &line)?.ok_or_else(|| not_resp(&line))?;
+        let mut snapshot = vec![0; length];
+        self.stream.read_exact(&mut snapshot)
+    }
+
     fn parse(&mut self) -> io::Result<Reply> {
         let line = self.line()?;
         let Some((kind, rest)) = line.split_first() else {

@@ -55,6 +55,20 @@ impl Reply {
         panic!("not an array of four integers: {self:?}")
     }
 
+    /// The integers of a TB.* reply, those of nested arrays in place.
+    ///
+    /// # Panics
+    ///
+    /// When there is anything else in it.
+    #[track_caller]
+    pub fn integers(&self) -> Vec<i64> {
+        match self {
+            Reply::Integer(number) => vec![*number],
+            Reply::Array(Some(items)) => items.iter().flat_map(Reply::integers).collect(),
+            other => panic!("not integers: {other:?}"),
+        }
+    }
+
     /// The integer.
     ///
     /// # Panics

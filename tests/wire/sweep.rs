@@ -3,8 +3,8 @@
 
 use std::collections::HashMap;
 
-use tokenbucket_testkit::model::{SpecReply, SpecStore};
-use tokenbucket_testkit::{Random, Reply};
+use tokenbucket_testkit::model::SpecStore;
+use tokenbucket_testkit::Random;
 
 use crate::{expires_at_ms, held, stored, START};
 
@@ -42,27 +42,6 @@ const NAMES: [&str; 16] = [
     "TB.MACQUIRE",
 ];
 const COSTS: [&str; 8] = ["0", "1", "0.1", "2.5", "10", "0.000001", "1e-12", "999999"];
-
-/// The integers of a reply, nested arrays in place.
-fn integers(reply: &Reply) -> Vec<i64> {
-    match reply {
-        Reply::Integer(number) => vec![*number],
-        Reply::Array(Some(items)) => items.iter().flat_map(integers).collect(),
-        other => panic!("not integers: {other:?}"),
-    }
-}
-
-/// The same of the model's.
-fn expected(reply: &SpecReply) -> Vec<i64> {
-    match reply {
-        SpecReply::Four(four) => four.to_vec(),
-        SpecReply::All {
-            allowed,
-            retry_after_ms,
-            each,
-        } => [&[*allowed, *retry_after_ms], each.as_flattened()].concat(),
-    }
-}
 
 /// 20,000 calls of all six commands on a few keys, with the clock moving both
 /// ways between them.
@@ -134,8 +113,8 @@ fn random_calls_answer_as_the_model() {
         let place = format!("call {call} at {now}: {}", line.join(" "));
 
         let bytes: Vec<&[u8]> = line.iter().map(|word| word.as_bytes()).collect();
-        let reply = integers(&client.call(&bytes));
-        let want = expected(&model.call(&bytes, now).unwrap());
+        let reply = client.call(&bytes).integers();
+        let want = model.call(&bytes, now).unwrap().integers();
         assert_eq!(reply, want, "{place}");
         allowed.entry(name).or_default()[reply[0] as usize] += 1;
 

@@ -6,6 +6,7 @@ use num_bigint::{BigInt, Sign};
 
 use super::bucket::remaining;
 use super::{capped_ms, level_floor, Amount, Rate, SpecBucket};
+use crate::Keys;
 
 /// The answer to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +35,19 @@ impl SpecReply {
         match self {
             SpecReply::Four(four) => four,
             SpecReply::All { .. } => panic!("four integers, not {self:?}"),
+        }
+    }
+
+    /// All integers in their order, as [`Reply::integers`](crate::Reply::integers)
+    /// gives them.
+    pub fn integers(&self) -> Vec<i64> {
+        match self {
+            SpecReply::Four(four) => four.to_vec(),
+            SpecReply::All {
+                allowed,
+                retry_after_ms,
+                each,
+            } => [&[*allowed, *retry_after_ms], each.as_flattened()].concat(),
         }
     }
 }
@@ -315,6 +329,15 @@ impl SpecStore {
     /// The expiry of `key` in milliseconds since 1970.
     pub fn expires_at_ms(&self, key: &[u8]) -> Option<i64> {
         self.keys.get(key).map(|(_, at_ms)| *at_ms)
+    }
+
+    /// The buckets that have not expired at `now_us`, as a server holds them.
+    pub fn alive(&self, now_us: i64) -> Keys {
+        self.keys
+            .iter()
+            .filter(|(_, (_, at_ms))| !is_past(*at_ms, now_us))
+            .map(|(key, (bucket, at_ms))| (key.clone(), (bucket.bytes().to_vec(), *at_ms)))
+            .collect()
     }
 
     fn meet<'a>(
