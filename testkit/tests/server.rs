@@ -1,6 +1,6 @@
 //! Starting and ending real servers.
 #![forbid(unsafe_code)]
-#![allow(clippy::unwrap_used, clippy::panic)] // a failure is a failed test
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)] // a failure is a failed test
 
 use std::path::Path;
 use std::time::Duration;
@@ -180,6 +180,55 @@ fn a_replica_gets_in_step() {
     client.text(&["SET", "k", "w"]);
     replica.wait_for_sync(&primary);
     assert_eq!(replica.raw().text(&["GET", "k"]).bytes().unwrap(), b"w");
+}
+
+#[test]
+fn gives_all_keys_with_their_expiries() {
+    let server = Server::builder().held_clock(1_700_000_000_000_000).start();
+    let mut client = server.raw();
+    assert!(server.keys().is_empty());
+    for number in 0..3_000_u32 {
+        client.call(&[b"SET", &number.to_be_bytes(), b"v"]);
+    }
+    client.call(&[b"SET", b"", b"\r\n", b"PXAT", b"1700000001234"]);
+    let keys = server.keys();
+    assert_eq!(keys.len(), 3_001);
+    assert_eq!(keys[&b""[..]], (b"\r\n".to_vec(), 1_700_000_001_234));
+    assert_eq!(keys[&7_u32.to_be_bytes()[..]], (b"v".to_vec(), -1));
+    server.hold(1_700_000_001_235_000);
+    assert_eq!(server.keys().len(), 3_000);
+}
+
+#[test]
+fn the_replication_stream_can_be_read() {
+    let server = Server::builder().start();
+    let mut client = server.raw();
+    client.text(&["SET", "before", "x"]);
+    let mut stream = server.replication_stream();
+    client.text(&["MULTI"]);
+    client.text(&["SET", "k", "v"]);
+    client.text(&["DEL", "k"]);
+    client.text(&["EXEC"]);
+    client.text(&["SET", "end", "x"]);
+    let names: Vec<_> = stream
+        .until_set(b"end")
+        .into_iter()
+        .filter_map(|command| command.into_iter().next())
+        .collect();
+    assert_eq!(names, [&b"MULTI"[..], b"SET", b"DEL", b"EXEC"]);
+}
+
+#[test]
+fn snapshots_and_rewrites_are_waited_for() {
+    let server = Server::builder().appendonly().start();
+    server.raw().text(&["SET", "k", "v"]);
+    server.bgsave();
+    assert_eq!(server.background_saves(), 1);
+    assert!(server.dir().join("dump.rdb").is_file());
+    server.rewrite_aof();
+    server.raw().text(&["SET", "k", "w"]);
+    assert!(server.aof_file().is_file());
+    assert_eq!(server.aof_commands().last().map(Vec::len), Some(3));
 }
 
 #[test]

@@ -97,6 +97,26 @@ fn killed_in_the_middle_of_traffic() {
     println!("{acknowledged} acknowledged calls, 12 times killed, none lost");
 }
 
+/// What the tests above would say to a call that was lost: a bucket is the one of
+/// the call before.
+#[test]
+#[should_panic(expected = ", not Some")]
+fn a_lost_call_would_be_seen() {
+    let server = with_preamble("yes");
+    let mut caller = Caller::new(&server, 4, SLOW);
+    caller.run(&server, 100);
+    let before = server.keys();
+    caller.run(&server, 20);
+    let after = server.keys();
+    let is_other = |key: &&Vec<u8>| before.contains_key(*key) && before[*key] != after[*key];
+    let key = after.keys().find(is_other).unwrap();
+    let (bytes, expiry) = &before[key];
+    let expiry = expiry.to_string();
+    let mut client = server.raw();
+    client.call(&[b"SET", key, bytes, b"PXAT", expiry.as_bytes()]);
+    caller.assert_acknowledged(&server);
+}
+
 /// The same file loads where the module is not, before and after a rewrite there,
 /// and comes back to buckets that go on.
 #[test]

@@ -1,5 +1,6 @@
 //! One caller, and what the server must hold after its calls.
 
+use std::collections::BTreeSet;
 use std::io;
 
 use super::calls::{Calls, Limits};
@@ -175,9 +176,9 @@ fn adopt(store: &mut SpecStore, key: &[u8], held: Option<(Vec<u8>, i64)>) {
 /// Names the keys that differ.
 #[track_caller]
 fn assert_same(found: &Keys, want: &Keys) {
-    let different: Vec<_> = found
-        .keys()
-        .chain(want.keys())
+    let all: BTreeSet<_> = found.keys().chain(want.keys()).collect();
+    let different: Vec<_> = all
+        .into_iter()
         .filter(|key| found.get(*key) != want.get(*key))
         .map(|key| {
             let place = key.escape_ascii();
