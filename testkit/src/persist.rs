@@ -16,7 +16,7 @@ impl Server {
     /// When it is refused, or has not succeeded within 30 seconds.
     #[track_caller]
     pub fn bgsave(&self) {
-        self.in_background("BGSAVE", SAVED);
+        self.in_background("BGSAVE", SAVED, || ());
     }
 
     /// BGREWRITEAOF, until it has succeeded.
@@ -26,7 +26,19 @@ impl Server {
     /// As [`Server::bgsave`].
     #[track_caller]
     pub fn rewrite_aof(&self) {
-        self.in_background("BGREWRITEAOF", REWRITTEN);
+        self.rewrite_aof_while(|| ());
+    }
+
+    /// BGREWRITEAOF, until `meanwhile` has been done and the rewrite has succeeded.
+    /// Calls without a pause must end with `meanwhile`: before Redis 7.0 a rewrite
+    /// reads them for a second of a clock that may stand still.
+    ///
+    /// # Panics
+    ///
+    /// As [`Server::bgsave`].
+    #[track_caller]
+    pub fn rewrite_aof_while(&self, meanwhile: impl FnOnce()) {
+        self.in_background("BGREWRITEAOF", REWRITTEN, meanwhile);
     }
 
     /// How many snapshots have succeeded in the background, by BGSAVE or by a
@@ -50,10 +62,11 @@ impl Server {
     }
 
     #[track_caller]
-    fn in_background(&self, command: &str, done: &str) {
+    fn in_background(&self, command: &str, done: &str, meanwhile: impl FnOnce()) {
         let before = self.said(done);
         let reply = self.ask(&[command]);
         assert!(matches!(reply, Reply::Simple(_)), "{command}: {reply:?}");
+        meanwhile();
         wait_for(&format!("{command} to be done"), PATIENCE, || {
             self.said(done) > before
         });

@@ -73,10 +73,15 @@ fn killed_in_the_middle_of_traffic() {
         let mut callers = callers(&server, 4, MIXED);
         for round in 0..6 {
             let before = total(&callers);
-            let traffic = Traffic::start(&server, callers);
+            let mut traffic = Traffic::start(&server, callers);
             traffic.wait_for_calls(300);
             if round % 2 == 1 {
-                server.rewrite_aof();
+                let mut paused = Vec::new();
+                server.rewrite_aof_while(|| {
+                    traffic.wait_for_calls(100);
+                    paused = traffic.stop();
+                });
+                traffic = Traffic::start(&server, paused);
                 traffic.wait_for_calls(50);
             }
             if round == 4 {
