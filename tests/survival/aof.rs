@@ -84,9 +84,14 @@ fn killed_in_the_middle_of_traffic() {
                 traffic = Traffic::start(&server, paused);
                 traffic.wait_for_calls(50);
             }
-            if round == 4 {
+            if round == 4 && server.version() >= (7, 0, 0) {
                 // Killed while it rewrites.
                 server.raw().text(&["BGREWRITEAOF"]);
+            } else if round == 4 {
+                eprintln!(
+                    "skipped by name: before 7.0 what rewrites waits for the killed server \
+                     as long as its clock stands still"
+                );
             }
             server.kill();
             callers = traffic.stop();
