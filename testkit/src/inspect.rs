@@ -125,17 +125,6 @@ impl Server {
         self.about().0
     }
 
-    /// Whether the server shows a held clock to the microsecond. Valkey from 9.0
-    /// on does not: it derives its wall clock from its monotonic one.
-    ///
-    /// # Panics
-    ///
-    /// When the server does not answer.
-    #[track_caller]
-    pub fn clock_is_exact(&self) -> bool {
-        !matches!(self.about(), (true, (9.., ..)))
-    }
-
     #[track_caller]
     fn about(&self) -> (bool, (u32, u32, u32)) {
         *self.about.get_or_init(|| {

@@ -27,9 +27,9 @@ fn with_preamble(preamble: &str) -> Server {
         .start()
 }
 
-fn callers(server: &Server, count: u64, limits: Limits) -> Vec<Caller> {
+fn callers(count: u64, limits: Limits) -> Vec<Caller> {
     (0..count)
-        .map(|number| Caller::new(server, number, limits))
+        .map(|number| Caller::new(number, limits))
         .collect()
 }
 
@@ -44,7 +44,7 @@ fn total(callers: &[Caller]) -> u64 {
 fn killed_after_acknowledged_calls() {
     for preamble in ["yes", "no"] {
         let mut server = with_preamble(preamble);
-        let mut caller = Caller::new(&server, 3, MIXED);
+        let mut caller = Caller::new(3, MIXED);
         for round in 0..6 {
             caller.run(&server, 300);
             if round % 2 == 1 {
@@ -70,7 +70,7 @@ fn killed_in_the_middle_of_traffic() {
     let mut acknowledged = 0;
     for preamble in ["yes", "no"] {
         let mut server = with_preamble(preamble);
-        let mut callers = callers(&server, 4, MIXED);
+        let mut callers = callers(4, MIXED);
         for round in 0..6 {
             let before = total(&callers);
             let mut traffic = Traffic::start(&server, callers);
@@ -113,7 +113,7 @@ fn killed_in_the_middle_of_traffic() {
 #[should_panic(expected = ", not Some")]
 fn a_lost_call_would_be_seen() {
     let server = with_preamble("yes");
-    let mut caller = Caller::new(&server, 4, SLOW);
+    let mut caller = Caller::new(4, SLOW);
     caller.run(&server, 100);
     let before = server.keys();
     caller.run(&server, 20);
@@ -139,7 +139,7 @@ fn replayed_without_the_module_and_back() {
                 .dir(folder.path())
         };
         let server = builder().module(module_path()).start();
-        let mut caller = Caller::new(&server, 5, MIXED);
+        let mut caller = Caller::new(5, MIXED);
         caller.run(&server, 500);
         server.rewrite_aof();
         caller.run(&server, 500);
@@ -163,7 +163,7 @@ fn replayed_without_the_module_and_back() {
 fn replayed_at_another_time() {
     for preamble in ["yes", "no"] {
         let mut server = with_preamble(preamble);
-        let mut caller = Caller::new(&server, 6, MIXED);
+        let mut caller = Caller::new(6, MIXED);
         caller.run(&server, 500);
         server.rewrite_aof();
         caller.run(&server, 500);
@@ -249,7 +249,7 @@ fn a_truncated_tail_is_refused_where_it_is_configured_so() {
         .module(module_path())
         .config("aof-load-truncated", "no")
         .start();
-    Caller::new(&server, 7, SLOW).run(&server, 50);
+    Caller::new(7, SLOW).run(&server, 50);
     server.kill();
     let file = server.aof_file();
     let whole = fs::read(&file).unwrap();

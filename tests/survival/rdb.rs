@@ -79,7 +79,7 @@ fn saved_and_loaded() {
         .held_clock(START)
         .debug_commands()
         .start();
-    let mut caller = Caller::new(&server, 1, MIXED);
+    let mut caller = Caller::new(1, MIXED);
     for round in 0..12 {
         caller.run(&server, 300);
         let before = server.keys();
@@ -106,7 +106,7 @@ fn loaded_without_the_module_and_back() {
     let folder = tempfile::tempdir().unwrap();
     let with_module = |now_us| in_folder(folder.path(), now_us).module(module_path());
     let server = with_module(START).start();
-    let mut caller = Caller::new(&server, 2, MIXED);
+    let mut caller = Caller::new(2, MIXED);
     caller.run(&server, 1_000);
     let before = server.keys();
     server.raw().text(&["SAVE"]);

@@ -5,37 +5,27 @@ use std::io;
 
 use super::calls::{Calls, Limits};
 use crate::aof::Command;
-use crate::model::{SpecBucket, SpecStore};
+use crate::model::SpecStore;
 use crate::{Keys, RawClient, Reply, Server};
 
 /// Makes random calls on keys of its own, compares each reply with the model, and
 /// knows bit by bit what the server must hold then.
 ///
-/// The clock must stand still. Where the server does not show that exactly
-/// ([`Server::clock_is_exact`]) the model can't be told the time of a call: then
-/// what the server holds after a call is read from it and taken for granted.
+/// The clock must stand still.
 #[derive(Clone, Debug)]
 pub struct Caller {
     calls: Calls,
     store: SpecStore,
-    exact: bool,
     in_flight: Option<(Command, i64)>,
     acknowledged: u64,
 }
 
 impl Caller {
-    /// The caller with this number for servers like `server`; another number makes
-    /// other calls on other keys.
-    ///
-    /// # Panics
-    ///
-    /// When the server does not answer.
-    #[track_caller]
-    pub fn new(server: &Server, number: u64, limits: Limits) -> Self {
+    /// The caller with this number; another number makes other calls on other keys.
+    pub fn new(number: u64, limits: Limits) -> Self {
         Self {
             calls: Calls::new(number, limits),
             store: SpecStore::new(),
-            exact: server.clock_is_exact(),
             in_flight: None,
             acknowledged: 0,
         }
@@ -103,7 +93,6 @@ impl Caller {
         let reply = client.try_call(&words)?;
         let want = self.store.call(&words, now_us);
         match &want {
-            Ok(_) if !self.exact => self.observe(client, &call)?,
             Ok(want) => assert_eq!(reply.integers(), want.integers(), "{}", line(&call)),
             Err(_) => assert!(
                 matches!(reply, Reply::Error(_)),
@@ -114,16 +103,6 @@ impl Caller {
         self.in_flight = None;
         self.acknowledged += 1;
         Ok(call)
-    }
-
-    /// Takes for granted what the server holds at the keys of `call`.
-    fn observe(&mut self, client: &mut RawClient, call: &Command) -> io::Result<()> {
-        for key in keys_of(call) {
-            let bytes = client.try_call(&[b"GET", key])?.bytes();
-            let expiry = client.try_call(&[b"PEXPIRETIME", key])?.integer();
-            adopt(&mut self.store, key, bytes.map(|bytes| (bytes, expiry)));
-        }
-        Ok(())
     }
 
     /// What the server must hold for this caller at `now_us`.
@@ -146,30 +125,15 @@ impl Caller {
         found.retain(|key, _| self.calls.own(key));
         if let Some((call, at_us)) = self.in_flight.take() {
             let mut after = self.store.clone();
-            if self.exact {
-                let words: Vec<&[u8]> = call.iter().map(Vec::as_slice).collect();
-                // Wrong arguments change nothing.
-                let _ = after.call(&words, at_us);
-            } else {
-                for key in keys_of(&call) {
-                    adopt(&mut after, key, found.get(key).cloned());
-                }
-            }
+            let words: Vec<&[u8]> = call.iter().map(Vec::as_slice).collect();
+            // Wrong arguments change nothing.
+            let _ = after.call(&words, at_us);
             if found == after.alive(now_us) {
                 self.store = after;
                 return;
             }
         }
         assert_same(&found, &self.store.alive(now_us));
-    }
-}
-
-/// Puts what a server holds at `key` into the model.
-fn adopt(store: &mut SpecStore, key: &[u8], held: Option<(Vec<u8>, i64)>) {
-    store.keys.remove(key);
-    if let Some((bytes, expiry)) = held {
-        let bucket = SpecBucket::from_bytes(&bytes).expect("a bucket");
-        store.keys.insert(key.to_vec(), (bucket, expiry));
     }
 }
 
@@ -186,12 +150,6 @@ fn assert_same(found: &Keys, want: &Keys) {
         })
         .collect();
     assert!(different.is_empty(), "{}", different.join("\n"));
-}
-
-/// The keys of a call.
-fn keys_of(call: &Command) -> impl Iterator<Item = &Vec<u8>> {
-    // A bucket is four words; a reservation has one more.
-    call[1..].chunks_exact(4).map(|bucket| &bucket[0])
 }
 
 fn line(call: &Command) -> String {
