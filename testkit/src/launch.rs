@@ -165,7 +165,7 @@ fn answers(port: u16) -> bool {
 
 /// A port nobody listens on. Low enough for a cluster bus, which a server in
 /// cluster mode opens 10,000 above.
-fn free_port() -> io::Result<u16> {
+pub(crate) fn free_port() -> io::Result<u16> {
     loop {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let port = listener.local_addr()?.port();
@@ -183,7 +183,7 @@ pub(crate) fn default_program() -> String {
 }
 
 /// `program` and its leading arguments.
-fn program(program: &str) -> Command {
+pub(crate) fn program(program: &str) -> Command {
     let mut words = program.split_whitespace();
     let mut command = Command::new(words.next().unwrap_or_default());
     command.args(words);

@@ -3,12 +3,15 @@
 //! | part | what it gives |
 //! |---|---|
 //! | [`Server`], [`ServerBuilder`] | a real server in a folder of its own, on a free port, killed on drop |
+//! | [`Cluster`], [`Wanderer`] | such servers as a cluster, and a caller that goes where it is sent |
+//! | [`Sentinels`] | three sentinels that watch such a server |
 //! | [`HeldClock`] | the wall clock of that server, held still or shifted |
 //! | [`RawClient`], [`Reply`] | a client that sees the bytes of each reply |
 //! | [`Keys`], [`Server::keys`] | all that a server holds, to be compared |
 //! | [`Caller`], [`Traffic`] | calls of all six commands, each answer compared with the model |
 //! | [`ReplicationStream`] | what a primary sends to its replicas |
 //! | [`Random`] | numbers that look random and are the same at every run |
+//! | [`Stop`] | ends the threads of a test, also when that fails |
 //! | [`wait_for`], [`try_wait_for`] | waiting with a deadline instead of sleeping |
 //! | [`model`] | what the module must answer, in big integers and in exact fractions |
 //!
@@ -48,6 +51,7 @@
 mod aof;
 mod builder;
 mod clock;
+mod cluster;
 mod inspect;
 mod keys;
 mod launch;
@@ -57,20 +61,25 @@ mod persist;
 mod random;
 mod raw;
 mod reply;
+mod sentinel;
 mod server;
+mod stop;
 mod stream;
 mod traffic;
 mod wait;
 
 pub use builder::ServerBuilder;
 pub use clock::HeldClock;
+pub use cluster::{Cluster, Wanderer};
 pub use keys::Keys;
 pub use launch::{installed_server, StartError};
 pub use paths::{module_path, panic_module_path, workspace};
 pub use random::Random;
 pub use raw::RawClient;
 pub use reply::Reply;
+pub use sentinel::Sentinels;
 pub use server::Server;
+pub use stop::{Stop, StopAtEnd};
 pub use stream::ReplicationStream;
 pub use traffic::{Caller, Limits, Traffic, MIXED, SLOW};
 pub use wait::{try_wait_for, wait_for};

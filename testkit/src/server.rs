@@ -197,6 +197,11 @@ impl Server {
         assert!(agrees, "TIME shows {shown} while the clock is at {held}");
     }
 
+    /// Whether it takes connections.
+    pub fn is_running(&self) -> bool {
+        RawClient::try_connect(self.port).is_ok()
+    }
+
     /// Kills the server with SIGKILL and reaps it.
     ///
     /// # Panics

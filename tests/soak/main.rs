@@ -20,13 +20,13 @@ mod pair;
 mod traffic;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use accountant::Accountant;
 use pair::Pair;
-use tokenbucket_testkit::{wait_for, Random};
+use tokenbucket_testkit::{wait_for, Random, Stop};
 use traffic::{Report, Watch};
 
 const CALLERS: u64 = 4;
@@ -78,7 +78,7 @@ fn number(name: &str, default: u64) -> u64 {
 
 /// One leg of traffic with the fault in its middle. Gives what the callers saw.
 fn round(pair: &mut Pair, fault: Fault, random: &mut Random, began: Instant) -> Vec<Report> {
-    let (stop, calls) = (AtomicBool::new(false), AtomicU64::new(0));
+    let (stop, calls) = (Stop::new(), AtomicU64::new(0));
     let watch = Watch {
         port: pair.primary.port(),
         began,
@@ -86,6 +86,7 @@ fn round(pair: &mut Pair, fault: Fault, random: &mut Random, began: Instant) -> 
         calls: &calls,
     };
     thread::scope(|scope| {
+        let end = stop.at_end();
         let callers: Vec<_> = (0..CALLERS)
             .map(|_| {
                 let seed = random.next_u64();
@@ -115,7 +116,7 @@ fn round(pair: &mut Pair, fault: Fault, random: &mut Random, began: Instant) -> 
             Fault::Upgrade => pair.upgrade(),
         }
         wait_until(calls.load(Ordering::Relaxed) + LEG);
-        stop.store(true, Ordering::Relaxed);
+        drop(end);
         callers
             .into_iter()
             .map(|caller| caller.join().unwrap())

@@ -1,9 +1,9 @@
 //! One caller: random calls in batches, and a note of what each was answered.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use tokenbucket_testkit::{Random, RawClient, Reply};
+use tokenbucket_testkit::{Random, RawClient, Reply, Stop};
 
 /// Buckets that everybody calls for more than flows in, so that they are never full:
 /// what flowed in follows from the time alone.
@@ -24,7 +24,7 @@ const BATCH: usize = 16;
 pub struct Watch<'round> {
     pub port: u16,
     pub began: Instant,
-    pub stop: &'round AtomicBool,
+    pub stop: &'round Stop,
     pub calls: &'round AtomicU64,
 }
 
@@ -174,7 +174,7 @@ pub fn run(watch: &Watch<'_>, seed: u64) -> Report {
     let mut random = Random::new(seed);
     let mut client = RawClient::connect(watch.port);
     let now = || watch.began.elapsed().as_micros() as i64;
-    while !watch.stop.load(Ordering::Relaxed) {
+    while !watch.stop.is_requested() {
         let calls: Vec<Call> = (0..BATCH).map(|_| Call::any(&mut random)).collect();
         // A replica that has this has all that went before.
         let lines = calls

@@ -1,10 +1,9 @@
 //! MODULE UNLOAD and LOAD under traffic.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use tokenbucket_testkit::{module_path, wait_for, RawClient, Reply, Server};
+use tokenbucket_testkit::{module_path, wait_for, RawClient, Reply, Server, Stop};
 
 /// So much that no traffic of a test empties it, and so slow that nothing of it
 /// flows back meanwhile: what is left tells what was taken.
@@ -56,13 +55,13 @@ fn taken(reply: &Reply) -> Option<i64> {
 
 /// Calls one after the other: plain, in a script, and in a transaction. Gives the
 /// tokens taken and how many calls found no command.
-fn traffic(server: &Server, stop: &AtomicBool) -> (i64, u64) {
+fn traffic(server: &Server, stop: &Stop) -> (i64, u64) {
     let mut client = server.raw();
     let call = format!("TB.ACQUIRE {BUCKET} 1");
     let script = "return redis.call('TB.ACQUIRE', KEYS[1], ARGV[1], ARGV[2], 1)";
     let [key, capacity, rate] = words(BUCKET).try_into().unwrap();
     let (mut sum, mut unknown) = (0, 0);
-    while !stop.load(Ordering::Relaxed) {
+    while !stop.is_requested() {
         let plain = client.text(&words(&call));
         let scripted = client.text(&["EVAL", script, "1", key, capacity, rate]);
         let transaction = match (client.text(&["MULTI"]), client.text(&words(&call))) {
@@ -94,9 +93,10 @@ fn traffic(server: &Server, stop: &AtomicBool) -> (i64, u64) {
 fn ten_times_under_traffic() {
     let server = server();
     let mut client = server.raw();
-    let stop = AtomicBool::new(false);
+    let stop = Stop::new();
     let mut refused = 0;
     let results: Vec<(i64, u64)> = thread::scope(|scope| {
+        let end = stop.at_end();
         let callers: Vec<_> = (0..4)
             .map(|_| scope.spawn(|| traffic(&server, &stop)))
             .collect();
@@ -123,7 +123,7 @@ fn ten_times_under_traffic() {
             );
             load(&mut client);
         }
-        stop.store(true, Ordering::Relaxed);
+        drop(end);
         callers
             .into_iter()
             .map(|caller| caller.join().unwrap())
