@@ -73,7 +73,7 @@ pub use clock::HeldClock;
 pub use cluster::{Cluster, Wanderer};
 pub use keys::Keys;
 pub use launch::{installed_server, StartError};
-pub use paths::{module_path, panic_module_path, workspace};
+pub use paths::{module_path, other_module_path, panic_module_path, workspace};
 pub use random::Random;
 pub use raw::RawClient;
 pub use reply::Reply;

@@ -53,3 +53,9 @@ fn built(variable: &str, default: &str) -> PathBuf {
     );
     path
 }
+
+/// A module with a type of its own and the command `OTHER.SET key`, which makes a key
+/// of that type.
+pub fn other_module_path() -> PathBuf {
+    PathBuf::from(env!("TOKENBUCKET_OTHERTYPE_LIBRARY"))
+}

@@ -1,1 +1,0 @@
-//! Every value, every byte and every argument that is no bucket.
