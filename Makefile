@@ -66,6 +66,10 @@ test-matrix: build build-panic ## Run the tests over the wire on every server th
 soak: build ## Mixed traffic, restarts and failovers for SOAK_SECONDS (600), every token accounted for
 	SOAK_SECONDS=$${SOAK_SECONDS:-600} cargo test --locked --test soak -- --nocapture
 
+.PHONY: fuzz
+fuzz: deps ## Run the fuzz targets for FUZZ_SECONDS (60) each; needs a nightly toolchain
+	scripts/fuzz.sh
+
 .PHONY: memcheck
 memcheck: build build-panic ## Run the tests over the wire with the servers under valgrind
 	scripts/memcheck.sh

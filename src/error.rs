@@ -85,7 +85,7 @@ impl Error {
                 NumberError::TooLarge => text!("rate", "is too large: at most 1e12 per second"),
                 NumberError::NotAPeriod => text!(
                     "rate",
-                    "has a period that is not a whole number above 0 and one of ms s m h d, such as 100/m or 1/10s"
+                    "has a period that is not a whole number from 1 to 1e28 and one of ms s m h d, such as 100/m or 1/10s"
                 ),
                 _ => text!(
                     "rate",

@@ -10,7 +10,8 @@
 
 use num_bigint::BigInt;
 use proptest::prelude::*;
-use tokenbucket_core::{Amount, NumberError, Rate};
+use tokenbucket_core::{Amount, Rate};
+use tokenbucket_testkit::fuzz::{same_amount, same_rate};
 use tokenbucket_testkit::model;
 
 /// Digits, mostly few, sometimes as many as fit.
@@ -70,37 +71,6 @@ fn anything() -> impl Strategy<Value = Vec<u8>> {
         "[0-9.eE+/smhd -]{0,12}".prop_map(String::into_bytes),
         "[0-9._x'a-f]{1,8}".prop_map(String::into_bytes),
     ]
-}
-
-/// Same value or the same kind of refusal.
-fn same_amount(text: &[u8]) {
-    let show = text.escape_ascii().to_string();
-    match (Amount::parse(text), model::Amount::parse(text)) {
-        (Ok(ours), Ok(model)) => {
-            assert_eq!(BigInt::from(ours.picotokens()), model.pico, "{show}");
-            assert_eq!(BigInt::from(ours.attotokens()), model.atto(), "{show}");
-        }
-        (Err(ours), Err(model)) => assert_eq!(kind(ours), model, "{show}"),
-        (ours, model) => panic!("{show}: {ours:?} but the model says {model:?}"),
-    }
-}
-
-fn same_rate(text: &[u8]) {
-    let show = text.escape_ascii().to_string();
-    match (Rate::parse(text), model::Rate::parse(text)) {
-        (Ok(ours), Ok(model)) => assert_eq!(BigInt::from(ours.fixed()), model.fixed, "{show}"),
-        (Err(ours), Err(model)) => assert_eq!(kind(ours), model, "{show}"),
-        (ours, model) => panic!("{show}: {ours:?} but the model says {model:?}"),
-    }
-}
-
-fn kind(error: NumberError) -> model::TextError {
-    match error {
-        NumberError::Zero => model::TextError::ZeroRate,
-        NumberError::TooSmall => model::TextError::TooSmall,
-        NumberError::TooLarge => model::TextError::TooLarge,
-        _ => model::TextError::Form,
-    }
 }
 
 proptest! {

@@ -13,6 +13,7 @@
 //! | [`Random`] | numbers that look random and are the same at every run |
 //! | [`Stop`] | ends the threads of a test, also when that fails |
 //! | [`wait_for`], [`try_wait_for`] | waiting with a deadline instead of sleeping |
+//! | [`fuzz`] | properties that hold for any bytes |
 //! | [`model`] | what the module must answer, in big integers and in exact fractions |
 //!
 //! Environment variables:
@@ -52,6 +53,7 @@ mod aof;
 mod builder;
 mod clock;
 mod cluster;
+pub mod fuzz;
 mod inspect;
 mod keys;
 mod launch;

@@ -10,7 +10,7 @@ const NAN_COST: &str =
 const NAN_RATE: &str =
     "ERR rate is not a number, or a number and a period, such as 10, 0.5 or 100/m";
 const PERIOD: &str =
-    "ERR rate has a period that is not a whole number above 0 and one of ms s m h d, such as 100/m or 1/10s";
+    "ERR rate has a period that is not a whole number from 1 to 1e28 and one of ms s m h d, such as 100/m or 1/10s";
 
 /// Texts that are one and the same number, in every place where a number stands.
 #[test]

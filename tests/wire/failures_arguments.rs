@@ -195,7 +195,7 @@ fn infinite_and_tiny_numbers_are_out_of_range() {
             bench.refuses([b"10", text.as_bytes(), b"1"], &wrong.error("rate"));
         }
     }
-    let period = "ERR rate has a period that is not a whole number above 0 and one of ms s m h d, such as 100/m or 1/10s";
+    let period = "ERR rate has a period that is not a whole number from 1 to 1e28 and one of ms s m h d, such as 100/m or 1/10s";
     for rate in ["1/0", "1/0s", "1/inf", "1/infs"] {
         bench.refuses([b"10", rate.as_bytes(), b"1"], period);
     }

@@ -137,7 +137,7 @@ pub fn whole(text: &[u8]) -> Result<BigInt, TextError> {
     BigInt::parse_bytes(text, 10).ok_or(TextError::Form)
 }
 
-/// The seconds in a period: an optional whole number from 1 on, then a unit.
+/// The seconds in a period: an optional whole number from 1 to 1e28, then a unit.
 fn seconds(text: &[u8]) -> Result<BigRational, TextError> {
     let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let (count, unit) = text.split_at(digits);
@@ -145,7 +145,7 @@ fn seconds(text: &[u8]) -> Result<BigRational, TextError> {
         [] => BigInt::one(),
         digits => whole(digits)?,
     };
-    if count.is_zero() {
+    if count.is_zero() || count > BigInt::from(10).pow(28_u32) {
         return Err(TextError::Form);
     }
     let ms: i64 = match unit {
