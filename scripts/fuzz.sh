@@ -22,6 +22,6 @@ for target in numbers rates stored decisions; do
         -max_total_time="$seconds" -max_len=1024 -print_final_stats=1 2>&1 |
         tee "fuzz/corpus/$target.log" | grep -E '^(stat::number_of_executed|#[0-9]+.*DONE|==|.*panicked)' || {
         tail -n 40 "fuzz/corpus/$target.log" >&2
-        die "$target has found something"
+        die "$target did not end well, see above; bytes it has found are in fuzz/artifacts/$target"
     }
 done

@@ -8,8 +8,9 @@ use tokenbucket_core::{
 
 use crate::model::{SpecBucket, SpecStore};
 
-/// Whatever calls the bytes stand for, with clock steps both ways and stored bytes put
-/// in by hand between them: every answer, all bytes and all expiries are the model's.
+/// Whatever calls the bytes stand for, between them clock steps both ways, buckets put
+/// in by hand and stored bits flipped: every answer, all bytes and all expiries are the
+/// model's.
 ///
 /// # Panics
 ///
@@ -20,7 +21,7 @@ pub fn decisions(data: &[u8]) {
     let mut model = SpecStore::new();
     let mut now = START;
     while let Some(kind) = data.byte() {
-        match kind % 8 {
+        match kind % 9 {
             6 => {
                 // A server drops what has expired when it likes, which would make a
                 // difference after a step back: here it is gone before.
@@ -34,6 +35,18 @@ pub fn decisions(data: &[u8]) {
                     let expiry = (now / 1000).saturating_add(i64::from(data.next()));
                     model.keys.insert(key.to_vec(), (bucket, expiry));
                     ours.keys.insert(key.to_vec(), (bytes, expiry));
+                }
+            }
+            8 => {
+                let (key, bit) = (data.key(), usize::from(data.next()) % 160);
+                if let Some((bytes, expiry)) = ours.keys.get_mut(key) {
+                    let mut flipped = *bytes;
+                    flipped[bit / 8] ^= 1 << (bit % 8);
+                    // What is no bucket any more would be refused from then on.
+                    if let Some(bucket) = SpecBucket::from_bytes(&flipped) {
+                        *bytes = flipped;
+                        model.keys.insert(key.to_vec(), (bucket, *expiry));
+                    }
                 }
             }
             _ => {
@@ -139,7 +152,7 @@ impl Data<'_> {
             "18446744073709551615",
             "1",
         ];
-        let name = NAMES[usize::from(kind % 8) % NAMES.len()];
+        let name = NAMES[usize::from(kind % 9)];
         let mut call = vec![name.as_bytes().to_vec()];
         let buckets = match name {
             "TB.MACQUIRE" => self.next() % 5,
