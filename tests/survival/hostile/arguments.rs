@@ -1,13 +1,9 @@
 //! Keys and arguments of any bytes, and any number of them.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
-use std::time::Duration;
-
 use tokenbucket_testkit::model::SpecStore;
-use tokenbucket_testkit::{Random, RawClient};
+use tokenbucket_testkit::Random;
 
-use super::{assert_unharmed, builder, held, six, split};
+use super::{assert_unharmed, builder, six};
 use crate::START;
 
 /// Keys of any bytes, the empty one and one of a mebibyte, for all six commands: kept
@@ -154,65 +150,17 @@ fn too_many_arguments() {
             Some("ERR too many buckets: at most 64 in a call")
         );
     }
+    let mut tried = 4;
     for call in six(b"k") {
+        // Never whole buckets.
         for more in [1, 2, 3, 5, 10_001] {
             let call = [&call[..], &vec![&b"1"[..]; more]].concat();
-            // Whole buckets, or a cost.
-            let fits = (call[0] == b"TB.MACQUIRE" && (call.len() - 1) % 4 == 0)
-                || (call[0] == b"TB.PEEK" && call.len() == 5);
             let reply = client.call(&call);
-            assert!(fits || reply.error().is_some(), "{reply:?}");
+            assert!(reply.error().is_some(), "{more} more: {reply:?}");
+            tried += 1;
         }
     }
     assert_eq!(client.text(&["DBSIZE"]).integer(), 0);
     assert_unharmed(&server, pid);
-}
-
-/// Bytes that are no protocol, before, between and behind calls: the connection may
-/// end, the server and the buckets do not.
-#[test]
-fn garbage_on_the_wire() {
-    let server = builder().start();
-    let pid = server.pid();
-    let mut client = server.raw();
-    client.ask("TB.DEBIT k 10 1/d 4");
-    let before = held(&mut client, b"k");
-    let mut random = Random::new(0x9a5ba9e);
-    let call = b"*5\r\n$7\r\nTB.PEEK\r\n$1\r\nk\r\n$2\r\n10\r\n$3\r\n1/d\r\n$1\r\n1\r\n";
-    for number in 0..300 {
-        let mut bytes = call.to_vec();
-        match number % 3 {
-            // A byte of a call that is another one.
-            0 => {
-                let at = random.below(bytes.len() as i64) as usize;
-                bytes[at] = random.bytes(1)[0];
-            }
-            // Anything in the middle.
-            1 => {
-                let at = random.below(bytes.len() as i64) as usize;
-                let length = random.below(64) as usize;
-                bytes.splice(at..at, random.bytes(length));
-            }
-            // Cut off.
-            _ => bytes.truncate(random.below(bytes.len() as i64) as usize),
-        }
-        let mut stream = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
-        stream
-            .set_read_timeout(Some(Duration::from_secs(10)))
-            .unwrap();
-        // Until the server has done with it. It may close the connection before.
-        let _ = stream.write_all(&bytes);
-        let _ = stream.write_all(call);
-        let _ = stream.shutdown(std::net::Shutdown::Write);
-        let _ = stream.read_to_end(&mut Vec::new());
-        assert_eq!(held(&mut client, b"k"), before);
-    }
-    assert_whole(&mut client);
-    assert_unharmed(&server, pid);
-}
-
-#[track_caller]
-fn assert_whole(client: &mut RawClient) {
-    let reply = client.call(&split("TB.PEEK k 10 1/d 0")).integers();
-    assert_eq!(reply[..2], [1, 6]);
+    println!("{tried} calls of too many arguments, up to 40,000");
 }

@@ -3,6 +3,7 @@
 mod arguments;
 mod bytes;
 mod moved;
+mod protocol;
 mod types;
 
 use tokenbucket_testkit::{module_path, other_module_path, RawClient, Server, ServerBuilder};

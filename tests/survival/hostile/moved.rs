@@ -1,8 +1,10 @@
 //! Buckets that are dumped, restored, copied, renamed and moved.
 
+use tokenbucket_testkit::model::{SpecBucket, SpecStore};
 use tokenbucket_testkit::{module_path, RawClient, Reply, Server};
 
 use super::{assert_unharmed, builder, held, six, split, WRONGTYPE};
+use crate::START;
 
 /// The checksum of a DUMP payload: CRC-64 with the polynomial of Jones, as Redis
 /// documents it, reflected, from zero.
@@ -23,7 +25,9 @@ fn resealed(mut payload: Vec<u8>) -> Vec<u8> {
     payload
 }
 
-/// What RESTORE makes of a damaged payload, all six commands either refuse or answer.
+/// What RESTORE makes of a damaged payload, all six commands refuse or answer within
+/// their bounds, and no expiry is later than the bucket is full. Gives whether RESTORE
+/// took it.
 #[track_caller]
 fn restore(client: &mut RawClient, payload: &[u8]) -> bool {
     client.text(&["DEL", "k"]);
@@ -36,7 +40,14 @@ fn restore(client: &mut RawClient, payload: &[u8]) -> bool {
             Reply::Error(error) => assert_eq!(error, WRONGTYPE),
             reply => {
                 let integers = reply.integers();
-                assert!((0..=1).contains(&integers[0]), "{integers:?}");
+                let [.., allowed, remaining, retry_after_ms, reset_after_ms] = integers[..] else {
+                    panic!("{integers:?}");
+                };
+                assert!((0..=1).contains(&allowed), "{integers:?}");
+                assert!((0..=10).contains(&remaining), "{integers:?}");
+                assert!(retry_after_ms >= 0 && reset_after_ms >= 0, "{integers:?}");
+                let ttl = client.text(&["PTTL", "k"]).integer();
+                assert!(ttl <= reset_after_ms, "{ttl} and {integers:?}");
             }
         }
     }
@@ -79,10 +90,97 @@ fn damaged_payloads() {
     println!("{tried} damaged payloads, {values} of them some value");
 }
 
-/// The same bytes and the same expiry, whichever way a bucket goes, and it goes on
-/// where it is.
+/// Calls all six commands on a bucket that was moved, which answer and store as the
+/// model says of its bytes.
+#[track_caller]
+fn goes_on(client: &mut RawClient, key: &[u8]) {
+    let bytes = client.call(&[b"GET", key]).bytes().unwrap();
+    let expiry = match client.call(&[b"PTTL", key]).integer() {
+        -1 => i64::MAX,
+        ttl => START / 1000 + ttl,
+    };
+    let mut model = SpecStore::new();
+    let bucket = SpecBucket::from_bytes(&bytes).unwrap();
+    model.keys.insert(key.to_vec(), (bucket, expiry));
+    for call in six(key) {
+        let want = model.call(&call, START).unwrap();
+        assert_eq!(client.call(&call).integers(), want.integers());
+        assert!(want.integers()[0] == 1, "the bucket has tokens");
+    }
+    let stored = client.call(&[b"GET", key]).bytes();
+    assert_eq!(stored, model.stored(key).map(|bytes| bytes.to_vec()));
+    let expiry = START / 1000 + client.call(&[b"PTTL", key]).integer();
+    assert_eq!(Some(expiry), model.expires_at_ms(key));
+}
+
+/// Makes a bucket at `k`, the only key there is, and gives what is held.
+fn made(client: &mut RawClient) -> (Option<Vec<u8>>, i64) {
+    client.text(&["FLUSHALL"]);
+    assert_eq!(client.ask("TB.ACQUIRE k 10 1 4.5"), [1, 5, 0, 4_500]);
+    held(client, b"k")
+}
+
+/// The same bytes and the same expiry in another key or another database, and the
+/// bucket goes on there; a copy is a bucket of its own.
 #[test]
-fn a_bucket_goes_on() {
+fn moved_within_a_server() {
+    let server = builder().start();
+    let pid = server.pid();
+    let mut client = server.raw();
+    for way in ["COPY k l", "RENAME k l", "RENAMENX k l", "COPY k l REPLACE"] {
+        let before = made(&mut client);
+        assert_eq!(client.call(&split(way)).error(), None, "{way}");
+        assert_eq!(held(&mut client, b"l"), before, "{way}");
+        goes_on(&mut client, b"l");
+        if way.starts_with("COPY") {
+            assert_eq!(held(&mut client, b"k"), before, "{way}");
+        }
+    }
+    for way in ["MOVE k 1", "SWAPDB 0 1", "COPY k k DB 1"] {
+        let before = made(&mut client);
+        assert_eq!(client.call(&split(way)).error(), None, "{way}");
+        client.text(&["SELECT", "1"]);
+        assert_eq!(held(&mut client, b"k"), before, "{way}");
+        goes_on(&mut client, b"k");
+        client.text(&["SELECT", "0"]);
+    }
+    assert_unharmed(&server, pid);
+}
+
+/// What DUMP gave is the same bucket after RESTORE, with an expiry or without one,
+/// which the next write gives back.
+#[test]
+fn dumped_and_restored() {
+    let server = builder().start();
+    let pid = server.pid();
+    let mut client = server.raw();
+    let before = made(&mut client);
+    let payload = before.0.clone().unwrap();
+    let ttl = before.1.to_string();
+    let reply = client.call(&[b"RESTORE", b"l", ttl.as_bytes(), &payload]);
+    assert_eq!(reply.error(), None);
+    assert_eq!(held(&mut client, b"l"), before);
+    goes_on(&mut client, b"l");
+    let reply = client.call(&[b"RESTORE", b"m", b"0", &payload]);
+    assert_eq!(reply.error(), None);
+    assert_eq!(held(&mut client, b"m"), (Some(payload), -1));
+    goes_on(&mut client, b"m");
+    assert_unharmed(&server, pid);
+}
+
+/// MIGRATE of `k`, which is then there and no longer here.
+#[track_caller]
+fn migrate(here: &mut RawClient, there: &Server) {
+    let port = there.port().to_string();
+    let reply = here.text(&["MIGRATE", "127.0.0.1", &port, "k", "0", "10000"]);
+    assert_eq!(reply.error(), None);
+    assert_eq!(here.text(&["EXISTS", "k"]).integer(), 0);
+}
+
+/// The same bytes and the same expiry on another server, also after a stay on one
+/// without the module; and the bucket goes on.
+#[test]
+fn migrated() {
     let server = builder().start();
     let pid = server.pid();
     let with = Server::builder()
@@ -91,61 +189,20 @@ fn a_bucket_goes_on() {
         .start();
     let without = Server::builder().clock_of(&server).start();
     let mut client = server.raw();
-    let made = |client: &mut RawClient| {
-        client.text(&["FLUSHALL"]);
-        assert_eq!(client.ask("TB.ACQUIRE k 10 1/h 4"), [1, 6, 0, 14_400_000]);
-        held(client, b"k")
-    };
-    let goes_on = |client: &mut RawClient, key: &str| {
-        let reply = client.ask(&format!("TB.ACQUIRE {key} 10 1/h 1"));
-        assert_eq!(reply, [1, 5, 0, 18_000_000], "{key}");
-    };
-
-    for way in ["COPY k l", "RENAME k l", "COPY k l REPLACE"] {
-        let before = made(&mut client);
-        assert_eq!(client.call(&split(way)).error(), None, "{way}");
-        assert_eq!(held(&mut client, b"l"), before, "{way}");
-        goes_on(&mut client, "l");
-        if way.starts_with("COPY") {
-            // Two buckets from then on.
-            assert_eq!(held(&mut client, b"k"), before);
-        }
-    }
 
     let before = made(&mut client);
-    let payload = before.0.clone().unwrap();
-    let ttl = before.1.to_string();
-    client.call(&[b"RESTORE", b"l", ttl.as_bytes(), &payload]);
-    assert_eq!(held(&mut client, b"l"), before);
-    goes_on(&mut client, "l");
-    // Without its expiry it is the same bucket, which gets the expiry back.
-    client.call(&[b"RESTORE", b"m", b"0", &payload]);
-    assert_eq!(held(&mut client, b"m").1, -1);
-    goes_on(&mut client, "m");
-    assert_eq!(held(&mut client, b"m").1, 18_000_000);
+    migrate(&mut client, &with);
+    let mut there = with.raw();
+    assert_eq!(held(&mut there, b"k"), before);
+    goes_on(&mut there, b"k");
+    assert_unharmed(&with, with.pid());
 
-    for other in [&with, &without] {
-        let before = made(&mut client);
-        let port = other.port().to_string();
-        let there = split("MIGRATE 127.0.0.1");
-        let call = [&there[..], &[port.as_bytes()], &split("k 0 10000")].concat();
-        assert_eq!(client.call(&call).error(), None);
-        assert_eq!(client.text(&["EXISTS", "k"]).integer(), 0);
-        let mut there = other.raw();
-        let now = held(&mut there, b"k");
-        // Payloads of two releases may differ in their last ten bytes.
-        assert_eq!(now, before);
-        if other.port() == with.port() {
-            goes_on(&mut there, "k");
-        } else {
-            // And back again.
-            let port = server.port().to_string();
-            let back = split("MIGRATE 127.0.0.1");
-            let call = [&back[..], &[port.as_bytes()], &split("k 0 10000")].concat();
-            assert_eq!(there.call(&call).error(), None);
-            assert_eq!(held(&mut client, b"k"), before);
-            goes_on(&mut client, "k");
-        }
-    }
+    let before = made(&mut client);
+    migrate(&mut client, &without);
+    let mut there = without.raw();
+    assert_eq!(held(&mut there, b"k"), before);
+    migrate(&mut there, &server);
+    assert_eq!(held(&mut client, b"k"), before);
+    goes_on(&mut client, b"k");
     assert_unharmed(&server, pid);
 }
