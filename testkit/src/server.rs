@@ -1,7 +1,7 @@
 //! A running server.
 
 use std::path::Path;
-use std::process::Child;
+use std::process::{Child, Command};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -200,6 +200,21 @@ impl Server {
     /// Whether it takes connections.
     pub fn is_running(&self) -> bool {
         RawClient::try_connect(self.port).is_ok()
+    }
+
+    /// Kills the server with SIGKILL, while others look at it. It is reaped by the next
+    /// [`Server::kill`], [`Server::restart`] or drop.
+    ///
+    /// # Panics
+    ///
+    /// When the system refuses to.
+    #[track_caller]
+    pub fn kill_at_once(&self) {
+        // The shell's own kill: there may be no program of that name.
+        let killed = Command::new("sh")
+            .args(["-c", "kill -9 \"$0\"", &self.pid().to_string()])
+            .status();
+        assert!(killed.is_ok_and(|status| status.success()), "kill -9");
     }
 
     /// Kills the server with SIGKILL and reaps it.

@@ -258,7 +258,6 @@ fn a_primary_dies() {
     // The last one does not ask whether the replica has its tokens.
     let keys = ["{d}0", "{d}1", "{d}2"];
     let (stop, count) = (Stop::new(), AtomicU64::new(0));
-    let pid = cluster.node(dead).pid();
     let results: Vec<(Ledger, [u64; 2])> = thread::scope(|scope| {
         let (cluster, stop, count) = (&cluster, &stop, &count);
         let end = stop.at_end();
@@ -272,7 +271,7 @@ fn a_primary_dies() {
             wait_for("calls", PATIENCE, || count.load(Ordering::Relaxed) >= goal);
         };
         more();
-        kill(pid);
+        cluster.node(dead).kill_at_once();
         // All three go on, at the one that has taken over.
         more();
         drop(end);
@@ -311,12 +310,4 @@ fn a_primary_dies() {
     for key in keys.iter().chain(&["{d}quiet"]) {
         assert_eq!(old.text(&["GET", key]), client.text(&["GET", key]), "{key}");
     }
-}
-
-/// kill -9, for a node that others are looking at.
-fn kill(pid: u32) {
-    let killed = std::process::Command::new("kill")
-        .args(["-9", &pid.to_string()])
-        .status();
-    assert!(killed.unwrap().success());
 }

@@ -72,13 +72,10 @@ fn a_replica_takes_over() {
     let quiet = client.text(&["GET", "quiet"]);
     assert_eq!(client.text(&["WAIT", "3", "30000"]).integer(), 3);
 
-    let (caller, pid) = (servers[0].raw(), servers[0].pid());
+    let caller = servers[0].raw();
     let (taken, at_risk) = take_until_it_dies(caller, "busy", |taken| {
         if taken == 500 {
-            let killed = std::process::Command::new("kill")
-                .args(["-9", &pid.to_string()])
-                .status();
-            assert!(killed.unwrap().success());
+            servers[0].kill_at_once();
         }
     });
     servers[0].kill();
