@@ -18,6 +18,7 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 
+use tokenbucket_core::Bucket;
 use tokenbucket_testkit::{module_path, RawClient, Reply, Server};
 
 const CONNECTIONS: usize = 50;
@@ -78,22 +79,39 @@ fn hammer(server: &Server, call: &[&str]) -> Seen {
     }
 }
 
+const TOKEN: i128 = 1_000_000_000_000_000_000;
+
+/// What is stored; `None` for a full bucket.
+fn stored(client: &mut RawClient, key: &str) -> Option<Bucket> {
+    let bytes = client.text(&["GET", key]).bytes()?;
+    Some(Bucket::decode(&bytes).expect("a bucket"))
+}
+
 #[test]
 fn admitted_is_capacity_and_rate() {
     let server = Server::builder().module(module_path()).start();
     for rate in [1_u64, 10, 100, 1_000, 10_000, 100_000, 1_000_000] {
-        // Half a second of the rate: a machine that stalls for less loses nothing.
-        let capacity = rate.div_ceil(2);
+        // All of it is taken at first, so that nothing flows over before the calls begin:
+        // only a stall of two seconds would lose anything.
+        let capacity = 2 * rate;
         let key = format!("k{rate}");
-        let call = [
-            "TB.ACQUIRE",
-            &key,
-            &capacity.to_string(),
-            &rate.to_string(),
-            "1",
-        ];
+        let [capacity_text, rate_text] = [capacity, rate].map(|number| number.to_string());
+        let mut client = server.raw();
+        client
+            .tb(&[
+                "TB.ACQUIRE",
+                &key,
+                &capacity_text,
+                &rate_text,
+                &capacity_text,
+            ])
+            .unwrap();
+        let before = stored(&mut client, &key);
+        let call = ["TB.ACQUIRE", &key, &capacity_text, &rate_text, "1"];
         let seen = hammer(&server, &call);
-        let bound = capacity as f64 + rate as f64 * seen.micros as f64 / 1e6;
+        let after = stored(&mut client, &key);
+        let flow = rate as f64 * seen.micros as f64 / 1e6;
+        let bound = capacity as f64 + flow;
         println!(
             "rate {rate}: {} calls, {} admitted of at most {bound:.0} in {} us",
             seen.calls, seen.admitted, seen.micros
@@ -102,12 +120,20 @@ fn admitted_is_capacity_and_rate() {
             seen.admitted as f64 <= bound,
             "more than the bound at {rate}"
         );
-        let offered_exceeds = seen.calls as f64 > 1.5 * bound;
+        // What was there and what flowed in between the first write and the last, by
+        // the stamps in the bytes, less what is left: that is what was admitted. (One
+        // that was full in between has lost what flowed over.)
+        let offered_exceeds = seen.calls as f64 > 1.5 * flow;
         if offered_exceeds {
-            // What flows in between the last call and the look at the clock is
-            // not asked for any more: one token at most is lost at slow rates.
-            let least = (bound * 0.995 - 1.0).floor();
-            assert!(seen.admitted as f64 >= least, "tokens were lost at {rate}");
+            let (before, after) = (before.unwrap(), after.expect("not full"));
+            let micros = i128::from(after.stamp() - before.stamp());
+            let flowed = micros * i128::from(rate) * TOKEN / 1_000_000;
+            let spent = before.level() + flowed - after.level();
+            let admitted = i128::from(seen.admitted) * TOKEN;
+            assert!(
+                (spent / 1_000 * 995..=spent + i128::from(seen.calls)).contains(&admitted),
+                "{admitted} attotokens admitted of {spent} at {rate}"
+            );
         }
         // Up to here every machine offers more than the rate.
         assert!(
