@@ -5,6 +5,7 @@
 //! | [`Server`], [`ServerBuilder`] | a real server in a folder of its own, on a free port, killed on drop |
 //! | [`Cluster`], [`Wanderer`] | such servers as a cluster, and a caller that goes where it is sent |
 //! | [`Sentinels`] | three sentinels that watch such a server |
+//! | [`FaultProxy`] | a proxy between a client and such a server, which injects a [`Fault`] |
 //! | [`HeldClock`] | the wall clock of that server, held still or shifted |
 //! | [`RawClient`], [`Reply`] | a client that sees the bytes of each reply |
 //! | [`Keys`], [`Server::keys`] | all that a server holds, to be compared |
@@ -60,6 +61,7 @@ mod launch;
 pub mod model;
 mod paths;
 mod persist;
+mod proxy;
 mod random;
 mod raw;
 mod reply;
@@ -76,6 +78,7 @@ pub use cluster::{Cluster, Wanderer};
 pub use keys::Keys;
 pub use launch::{installed_server, StartError};
 pub use paths::{module_path, other_module_path, panic_module_path, workspace};
+pub use proxy::{Fault, FaultProxy};
 pub use random::Random;
 pub use raw::RawClient;
 pub use reply::Reply;
