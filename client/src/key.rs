@@ -1,0 +1,175 @@
+//! How a subject and the name of a limit become a key.
+
+use std::fmt::Write as _;
+
+use sha2::{Digest, Sha256};
+
+use crate::Error;
+
+/// How keys are made: `prefix{subject}:name`.
+///
+/// The name of the limit is part of the key, so two limits never share a bucket. The
+/// subject stands in braces, so all limits of one subject lie in one slot of a cluster.
+/// Keys above a length have the subject's SHA-256 in its place, so that what comes from
+/// outside can't fill the server with long keys.
+///
+/// ```
+/// use tokenbucket_client::{Client, Keys};
+///
+/// let client = Client::in_process()
+///     .keys(Keys::default().prefix("rl:").hash_above(Some(64)))
+///     .build()?;
+/// # Ok::<(), tokenbucket_client::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Keys {
+    prefix: String,
+    hash_above: Option<usize>,
+}
+
+/// What a hashed subject begins with. A subject that begins so by itself is hashed as
+/// well: no subject can pass for the hash of another.
+const HASHED: &[u8] = b"sha256=";
+const DEFAULT_LONGEST: usize = 256;
+
+impl Default for Keys {
+    /// No prefix; keys above 256 bytes are hashed.
+    fn default() -> Self {
+        Self {
+            prefix: String::new(),
+            hash_above: Some(DEFAULT_LONGEST),
+        }
+    }
+}
+
+impl Keys {
+    /// What every key begins with, as for an ACL rule `~rl:*`. Without braces, which
+    /// would take the subject's place in choosing the slot of a cluster.
+    #[must_use]
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// The length in bytes above which the subject of a key is hashed; `None` for never.
+    #[must_use]
+    pub fn hash_above(mut self, bytes: Option<usize>) -> Self {
+        self.hash_above = bytes;
+        self
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if self.prefix.contains(['{', '}']) {
+            return Err(Error::argument("the prefix of keys must have no braces"));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn key(&self, name: &str, subject: &[u8]) -> Vec<u8> {
+        let around = self
+            .prefix
+            .len()
+            .saturating_add(name.len())
+            .saturating_add(3);
+        let length = around.saturating_add(subject.len());
+        let mut key = Vec::with_capacity(length.min(around.saturating_add(DEFAULT_LONGEST)));
+        key.extend_from_slice(self.prefix.as_bytes());
+        key.push(b'{');
+        // Without a byte before the first closing brace the server would choose the slot
+        // by the whole key, and the limits of one subject would lie apart.
+        let no_tag = matches!(subject.first(), None | Some(b'}'));
+        if no_tag
+            || subject.starts_with(HASHED)
+            || self.hash_above.is_some_and(|most| length > most)
+        {
+            let mut hash = String::with_capacity(64);
+            for byte in Sha256::digest(subject) {
+                // Writing to a string can't fail.
+                let _ = write!(hash, "{byte:02x}");
+            }
+            key.extend_from_slice(HASHED);
+            key.extend_from_slice(hash.as_bytes());
+        } else {
+            key.extend_from_slice(subject);
+        }
+        key.extend_from_slice(b"}:");
+        key.extend_from_slice(name.as_bytes());
+        key
+    }
+}
+
+/// A name can't end the subject's braces: a key says where its subject ends.
+pub(crate) fn check_name(name: &str) -> Result<(), Error> {
+    if name.is_empty() || name.len() > 64 || name.contains(['{', '}']) {
+        return Err(Error::argument(
+            "the name of a limit must have 1 to 64 bytes and no braces",
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(subject: &[u8]) -> Vec<u8> {
+        Keys::default().key("api", subject)
+    }
+
+    #[test]
+    fn a_key_is_made_of_subject_and_name() {
+        assert_eq!(key(b"user:42"), b"{user:42}:api");
+        assert_eq!(key(b"\xff\x00"), b"{\xff\x00}:api");
+        let keys = Keys::default().prefix("rl:");
+        assert_eq!(keys.key("api", b"user:42"), b"rl:{user:42}:api");
+    }
+
+    #[test]
+    fn long_subjects_are_hashed() {
+        let at = [b'x'; 250];
+        assert_eq!(key(&at).len(), 256);
+        let above = [b'x'; 251];
+        let hashed = key(&above);
+        assert!(hashed.starts_with(b"{sha256="), "{hashed:?}");
+        assert_eq!(hashed.len(), 1 + 7 + 64 + 5);
+        assert_ne!(hashed, key(&[b'x'; 252]));
+        let kept = Keys::default().hash_above(None).key("api", &above);
+        assert_eq!(kept.len(), 257);
+        // The hash of the SHA-256 test vector "abc".
+        let keys = Keys::default().hash_above(Some(0));
+        assert_eq!(
+            keys.key("n", b"abc"),
+            b"{sha256=ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad}:n"
+        );
+    }
+
+    #[test]
+    fn no_two_subjects_share_a_key() {
+        let hash = key(&[b'x'; 300]);
+        let posing = hash[1..hash.len() - 5].to_vec();
+        let subjects: Vec<Vec<u8>> = vec![
+            b"".to_vec(),
+            b"a".to_vec(),
+            b"}".to_vec(),
+            b"}:api".to_vec(),
+            b"a}:api".to_vec(),
+            b"{a".to_vec(),
+            b"{a}".to_vec(),
+            vec![b'x'; 300],
+            posing,
+        ];
+        let mut keys: Vec<Vec<u8>> = subjects.iter().map(|subject| key(subject)).collect();
+        keys.sort();
+        keys.dedup();
+        assert_eq!(keys.len(), subjects.len());
+    }
+
+    #[test]
+    fn names_and_prefixes_are_checked() {
+        assert!(check_name("api.v1:read").is_ok());
+        for name in ["", "{", "a}b", &"x".repeat(65)] {
+            assert!(check_name(name).is_err(), "{name}");
+        }
+        assert!(Keys::default().prefix("a{b").check().is_err());
+    }
+}

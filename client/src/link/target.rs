@@ -1,0 +1,332 @@
+//! One server: its breaker, and a slot for the one connection to it.
+//!
+//! Everybody who wants a connection while there is none waits for the same dial, which goes
+//! on when they give up, so that a slow handshake is not begun anew by every call. A
+//! connection is dropped by whom it failed, or whose deadline has passed, by its number: a
+//! late failure of an old one can't drop its successor.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, RedisError, Value};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use crate::breaker::{Breaker, Change, Permit};
+use crate::fault::Fault;
+use crate::key::Keys;
+use crate::{Error, ErrorKind, Reason};
+
+use super::debts::Debts;
+use super::dial::Dialer;
+use super::{wire, Shared};
+
+pub(super) struct Target {
+    name: String,
+    dialer: Dialer,
+    connect_timeout: Duration,
+    pub(super) breaker: Breaker,
+    shared: Arc<Shared>,
+    live: ArcSwapOption<Live>,
+    dialing: Mutex<Dialing>,
+    number: AtomicU64,
+    /// The instant, in microseconds, at which the breaker opened.
+    degraded_at: AtomicU64,
+    module_lost: AtomicBool,
+}
+
+struct Live {
+    number: u64,
+    connection: MultiplexedConnection,
+}
+
+type Dialed = Option<Result<Arc<Live>, Fault>>;
+
+#[derive(Default)]
+struct Dialing {
+    /// The dial that is under way.
+    now: Option<watch::Receiver<Dialed>>,
+    /// What the server's refusal was, and until when (microseconds) it is not asked again.
+    refusal: Option<(u64, Fault)>,
+}
+
+/// How long a refusal (a wrong password) stands for all calls, so that not every one of
+/// them dials.
+const REFUSAL_STANDS: u64 = 100_000;
+
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Target")
+            .field("name", &self.name)
+            .field("breaker", &self.breaker)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Target {
+    pub(super) fn new(
+        name: String,
+        dialer: Dialer,
+        connect_timeout: Duration,
+        shared: &Arc<Shared>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            name,
+            dialer,
+            connect_timeout,
+            breaker: shared.breaker(),
+            shared: Arc::clone(shared),
+            live: ArcSwapOption::empty(),
+            dialing: Mutex::default(),
+            number: AtomicU64::new(0),
+            degraded_at: AtomicU64::new(0),
+            module_lost: AtomicBool::new(false),
+        })
+    }
+
+    /// Host and port, or what else names it in logs.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Sends the debts and the command in one write, and reads the replies. `used` is the
+    /// number of the connection as soon as there is one.
+    pub(super) async fn exchange<T>(
+        self: &Arc<Self>,
+        debts: &mut Debts<'_>,
+        command: &Cmd,
+        asking: bool,
+        decode: &(dyn Fn(Value) -> Option<T> + Send + Sync),
+        used: &mut Option<u64>,
+    ) -> Result<T, Fault> {
+        let (number, mut connection) = self.connection().await?;
+        *used = Some(number);
+        let replied = if debts.is_empty() && !asking {
+            connection.send_packed_command(command).await
+        } else {
+            let mut pipeline = redis::pipe();
+            let mut replies_before = 0_usize;
+            for debit in debts.commands() {
+                if asking {
+                    pipeline.add_command(redis::cmd("ASKING"));
+                }
+                pipeline.add_command(debit);
+                replies_before = replies_before.saturating_add(if asking { 2 } else { 1 });
+            }
+            if asking {
+                pipeline.add_command(redis::cmd("ASKING"));
+                replies_before = replies_before.saturating_add(1);
+            }
+            pipeline.add_command(command.clone());
+            debts.are_sent();
+            let count = replies_before.saturating_add(1);
+            let replied = connection.send_packed_commands(&pipeline, 0, count).await;
+            replied.map(|mut replies| {
+                let last = replies.pop().unwrap_or(Value::Nil);
+                let debits =
+                    replies
+                        .iter()
+                        .skip(usize::from(asking))
+                        .step_by(if asking { 2 } else { 1 });
+                debts.are_answered(debits.map(|reply| matches!(reply, Value::Array(_))));
+                last
+            })
+        };
+        let result = match replied {
+            Ok(Value::ServerError(error)) => Err(Fault::of_reply(
+                error.code(),
+                error.details().unwrap_or_default(),
+            )),
+            Ok(value) => decode(value).ok_or(Fault::Away(Reason::Corrupt)),
+            Err(error) => Err(fault(&error)),
+        };
+        if result.as_ref().is_err_and(Fault::spoils_connection) {
+            self.drop_connection(Some(number));
+        }
+        result
+    }
+
+    /// Asks for the module by a call that takes nothing.
+    pub(super) async fn check(self: &Arc<Self>, keys: &Keys) -> Result<(), Fault> {
+        let command = wire::check(&keys.key("check", b"tokenbucket"));
+        let (number, mut connection) = self.connection().await?;
+        let result = match connection.send_packed_command(&command).await {
+            // Another node of the cluster serves this key: this one knows the command.
+            Ok(Value::ServerError(error)) if error.code() == "MOVED" => Ok(()),
+            Ok(Value::ServerError(error)) => Err(Fault::of_reply(
+                error.code(),
+                error.details().unwrap_or_default(),
+            )),
+            Ok(Value::Array(_)) => Ok(()),
+            Ok(_) => Err(Fault::Away(Reason::Corrupt)),
+            Err(error) => Err(fault(&error)),
+        };
+        if result.as_ref().is_err_and(Fault::spoils_connection) {
+            self.drop_connection(Some(number));
+        }
+        result
+    }
+
+    /// Any command, for what the cluster has to be asked.
+    #[cfg(feature = "cluster")]
+    pub(super) async fn query(self: &Arc<Self>, command: &Cmd) -> Result<Value, Fault> {
+        let (number, mut connection) = self.connection().await?;
+        let result = match connection.send_packed_command(command).await {
+            Ok(Value::ServerError(error)) => Err(Fault::of_reply(
+                error.code(),
+                error.details().unwrap_or_default(),
+            )),
+            Ok(value) => Ok(value),
+            Err(error) => Err(fault(&error)),
+        };
+        if result.as_ref().is_err_and(Fault::spoils_connection) {
+            self.drop_connection(Some(number));
+        }
+        result
+    }
+
+    pub(super) fn answered(&self, permit: Permit<'_>) {
+        if permit.succeeded() == Change::Closed {
+            let opened_at = self.degraded_at.load(Ordering::Relaxed);
+            let passed = self.shared.clock.now().saturating_sub(opened_at);
+            let watch = &self.shared.watch;
+            watch.recovered(&self.name, Duration::from_micros(passed));
+            self.module_lost.store(false, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn was_away(&self, permit: Permit<'_>, reason: Reason) {
+        let probe = permit.is_probe();
+        let change = self.shared.failed(&self.name, permit, reason);
+        if change == Change::Opened {
+            let now = self.shared.clock.now();
+            self.degraded_at.store(now, Ordering::Relaxed);
+        }
+        // What is in flight on it may be answered hours later, and the server may be
+        // somewhere else by then.
+        if change == Change::Opened || probe {
+            self.live.store(None);
+        }
+    }
+
+    /// Says once in every outage that the module is gone.
+    pub(super) fn module_lost(&self) {
+        if !self.module_lost.swap(true, Ordering::Relaxed) {
+            self.shared.watch.module_lost(&self.name);
+        }
+    }
+
+    async fn connection(self: &Arc<Self>) -> Result<(u64, MultiplexedConnection), Fault> {
+        if let Some(live) = self.live.load().as_ref() {
+            return Ok((live.number, live.connection.clone()));
+        }
+        let mut dialed = self.dial()?;
+        let result = match dialed.wait_for(Option::is_some).await {
+            Ok(result) => result.clone(),
+            // The runtime in which it was dialed has ended.
+            Err(_) => None,
+        };
+        let live = result.unwrap_or(Err(Fault::Away(Reason::Connection)))?;
+        Ok((live.number, live.connection.clone()))
+    }
+
+    /// Joins the dial that is under way, or begins one.
+    fn dial(self: &Arc<Self>) -> Result<watch::Receiver<Dialed>, Fault> {
+        let mut dialing = self.dialing.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(live) = self.live.load_full() {
+            return Ok(watch::channel(Some(Ok(live))).1);
+        }
+        if let Some(dialed) = &dialing.now {
+            // Nobody sends any more when its runtime has ended.
+            if dialed.has_changed().is_ok() {
+                return Ok(dialed.clone());
+            }
+        }
+        if let Some((until, fault)) = &dialing.refusal {
+            if self.shared.clock.now() < *until {
+                return Err(fault.clone());
+            }
+        }
+        let Ok(runtime) = Handle::try_current() else {
+            return Err(Fault::Broken(Error::new(
+                ErrorKind::Setup,
+                "this client must be called within a tokio runtime",
+            )));
+        };
+        let (result, dialed) = watch::channel(None);
+        dialing.now = Some(dialed.clone());
+        let target = Arc::clone(self);
+        runtime.spawn(async move {
+            let made = timeout(target.connect_timeout, target.dialer.dial()).await;
+            let made = made.unwrap_or(Err(Fault::Away(Reason::Connection)));
+            target.shared.watch.dialed(&target.name, made.is_ok());
+            result.send_replace(Some(target.dialed(made)));
+        });
+        Ok(dialed)
+    }
+
+    /// Puts what a dial gave into the slot.
+    fn dialed(&self, made: Result<MultiplexedConnection, Fault>) -> Result<Arc<Live>, Fault> {
+        let made = made.map(|connection| {
+            let number = self.number.fetch_add(1, Ordering::Relaxed);
+            Arc::new(Live { number, connection })
+        });
+        let mut dialing = self.dialing.lock().unwrap_or_else(PoisonError::into_inner);
+        dialing.now = None;
+        dialing.refusal = match &made {
+            Ok(live) => {
+                self.live.store(Some(Arc::clone(live)));
+                None
+            }
+            Err(Fault::Away(_)) => None,
+            Err(fault) => {
+                let until = self.shared.clock.now().saturating_add(REFUSAL_STANDS);
+                Some((until, fault.clone()))
+            }
+        };
+        made
+    }
+
+    /// Drops the connection of that number, if it is in use still.
+    pub(super) fn drop_connection(&self, number: Option<u64>) {
+        let live = self.live.load();
+        let current = live.as_ref().map(|live| live.number);
+        if number.is_some() && current == number {
+            // Only if it is the same still.
+            self.live.compare_and_swap(&live, None);
+        }
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        if !self.breaker.is_closed() {
+            self.shared.watch.forget_degraded();
+        }
+    }
+}
+
+/// What the driver's error means.
+pub(super) fn fault(error: &RedisError) -> Fault {
+    match error.kind() {
+        redis::ErrorKind::Parse | redis::ErrorKind::UnexpectedReturnType => {
+            Fault::Away(Reason::Corrupt)
+        }
+        redis::ErrorKind::MasterNameNotFoundBySentinel => Fault::Away(Reason::NoNode),
+        redis::ErrorKind::AuthenticationFailed
+        | redis::ErrorKind::InvalidClientConfig
+        | redis::ErrorKind::RESP3NotSupported => {
+            Fault::Broken(Error::new(ErrorKind::Setup, error.to_string()))
+        }
+        redis::ErrorKind::Io => Fault::Away(Reason::Connection),
+        _ => match error.code() {
+            Some(code) => Fault::of_reply(code, error.detail().unwrap_or_default()),
+            None => Fault::Away(Reason::Connection),
+        },
+    }
+}

@@ -1,0 +1,270 @@
+//! What the tests have in common.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use tokenbucket_client::{
+    Builder, Client, Decision, Limit, Limiter, Observer, Outcome, Reason, Source,
+};
+use tokenbucket_testkit::{module_path, Server, ServerBuilder};
+use tokio::time::sleep;
+
+/// How long anything may take on a machine that is busy with something else.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+/// Above it a call has waited for the server. Half a deadline: a decision without the
+/// server takes microseconds.
+const SLOW: Duration = Duration::from_millis(25);
+/// What the slowest call may take: its deadline, and a busy machine. Every failure of the
+/// kind that these tests are about took seconds or hung.
+pub const SLOWEST: Duration = Duration::from_millis(1_000);
+
+pub fn with_module() -> ServerBuilder {
+    Server::builder().module(module_path())
+}
+
+pub fn address(port: u16) -> String {
+    format!("redis://127.0.0.1:{port}/")
+}
+
+pub fn builder(port: u16) -> Builder {
+    Client::builder(&address(port)).unwrap()
+}
+
+pub fn limit(capacity: f64, rate: f64) -> Limit {
+    Limit::per_second(rate).unwrap().burst(capacity).unwrap()
+}
+
+/// More than any test takes.
+pub fn plenty() -> Limit {
+    limit(1e9, 1e9)
+}
+
+/// What a client did, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    Failed(Reason),
+    Dialed(bool),
+    Degraded(Reason),
+    Recovered,
+    ModuleLost,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Record(Arc<Mutex<Vec<(Instant, Event)>>>);
+
+impl Record {
+    pub fn events(&self) -> Vec<Event> {
+        let events = self.0.lock().unwrap();
+        events.iter().map(|(_, event)| event.clone()).collect()
+    }
+
+    /// Those that say that a breaker moved.
+    pub fn moves(&self) -> Vec<Event> {
+        let moves = |event: &Event| matches!(event, Event::Degraded(_) | Event::Recovered);
+        self.events().into_iter().filter(moves).collect()
+    }
+
+    pub fn count(&self, event: &Event) -> usize {
+        self.events().iter().filter(|other| *other == event).count()
+    }
+
+    fn note(&self, event: Event) {
+        self.0.lock().unwrap().push((Instant::now(), event));
+    }
+}
+
+impl Observer for Record {
+    fn failed(&self, _: &str, reason: Reason) {
+        self.note(Event::Failed(reason));
+    }
+    fn dialed(&self, _: &str, made: bool) {
+        self.note(Event::Dialed(made));
+    }
+    fn degraded(&self, _: &str, reason: Reason) {
+        self.note(Event::Degraded(reason));
+    }
+    fn recovered(&self, _: &str, _: Duration) {
+        self.note(Event::Recovered);
+    }
+    fn module_lost(&self, _: &str) {
+        self.note(Event::ModuleLost);
+    }
+}
+
+/// What many calls were answered.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    pub calls: usize,
+    pub allowed: usize,
+    pub errors: usize,
+    pub slowest: Duration,
+    /// Calls that waited for the server.
+    pub slow: usize,
+    pub sources: BTreeMap<String, usize>,
+    /// The instant of the first decision of the server.
+    pub first_redis: Option<Instant>,
+}
+
+impl Tally {
+    pub fn from(&self, source: Source) -> usize {
+        let count = self.sources.get(&format!("{source:?}"));
+        count.copied().unwrap_or_default()
+    }
+
+    pub fn redis(&self) -> usize {
+        self.from(Source::Redis)
+    }
+
+    /// Decisions of local buckets.
+    pub fn local(&self) -> usize {
+        let local = |(source, _): &(&String, &usize)| source.starts_with("Local");
+        self.sources
+            .iter()
+            .filter(local)
+            .map(|(_, count)| *count)
+            .sum()
+    }
+
+    fn note(&mut self, took: Duration, decision: Result<Decision, tokenbucket_client::Error>) {
+        self.calls += 1;
+        self.slowest = self.slowest.max(took);
+        self.slow += usize::from(took > SLOW);
+        match decision {
+            Ok(decision) => {
+                if let Outcome::Denied { retry_after } = decision.outcome() {
+                    assert!(retry_after > Duration::ZERO);
+                }
+                self.allowed += usize::from(decision.is_allowed());
+                let source = decision.source();
+                *self.sources.entry(format!("{source:?}")).or_default() += 1;
+                if source == Source::Redis && self.first_redis.is_none() {
+                    self.first_redis = Some(Instant::now());
+                }
+            }
+            Err(_) => self.errors += 1,
+        }
+    }
+
+    fn add(&mut self, other: Self) {
+        self.calls += other.calls;
+        self.allowed += other.allowed;
+        self.errors += other.errors;
+        self.slowest = self.slowest.max(other.slowest);
+        self.slow += other.slow;
+        for (source, count) in other.sources {
+            *self.sources.entry(source).or_default() += count;
+        }
+        self.first_redis = match (self.first_redis, other.first_redis) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+    }
+}
+
+/// `callers` that call, each one after the other with `pause` between, until
+/// [`Load::stop`].
+pub struct Load {
+    stop: Arc<AtomicBool>,
+    tasks: Vec<tokio::task::JoinHandle<Tally>>,
+}
+
+impl Load {
+    pub fn start(limiter: &Limiter, callers: usize, pause: Duration) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let tasks = (0..callers)
+            .map(|caller| {
+                let (limiter, stop) = (limiter.clone(), Arc::clone(&stop));
+                tokio::spawn(async move {
+                    let mut tally = Tally::default();
+                    let subject = format!("caller:{caller}");
+                    while !stop.load(Ordering::Relaxed) {
+                        call(&limiter, &subject, &mut tally).await;
+                        pass(pause).await;
+                    }
+                    tally
+                })
+            })
+            .collect();
+        Self { stop, tasks }
+    }
+
+    pub async fn stop(self) -> Tally {
+        self.stop.store(true, Ordering::Relaxed);
+        let mut tally = Tally::default();
+        for task in self.tasks {
+            tally.add(task.await.expect("no caller panics"));
+        }
+        tally
+    }
+}
+
+/// One call, noted.
+pub async fn call(limiter: &Limiter, subject: &str, tally: &mut Tally) {
+    let start = Instant::now();
+    let decision = limiter.acquire(subject, 1).await;
+    tally.note(start.elapsed(), decision);
+}
+
+/// Calls until a decision comes from the server, and says how long that took.
+pub async fn until_redis(limiter: &Limiter, tally: &mut Tally) -> Duration {
+    let start = Instant::now();
+    while tally.redis() == 0 {
+        assert!(
+            start.elapsed() < PATIENCE,
+            "the server is not used: {tally:?}"
+        );
+        call(limiter, "back", tally).await;
+        pass(Duration::from_millis(1)).await;
+    }
+    start.elapsed()
+}
+
+/// Calls until the breaker is open.
+pub async fn until_degraded(client: &Client, limiter: &Limiter) -> Tally {
+    let start = Instant::now();
+    let mut tally = Tally::default();
+    while !client.is_degraded() {
+        assert!(start.elapsed() < PATIENCE, "no breaker opens: {tally:?}");
+        call(limiter, "away", &mut tally).await;
+    }
+    tally
+}
+
+/// Waits for something while others go on.
+pub async fn wait_until(what: &str, mut ready: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !ready() {
+        assert!(start.elapsed() < PATIENCE, "waited in vain for {what}");
+        pass(Duration::from_millis(2)).await;
+    }
+}
+
+/// The calls of `command` that the server has carried out.
+pub fn executed(server: &Server, command: &str) -> u64 {
+    let name = format!("cmdstat_{}", command.to_lowercase());
+    let stats = server.info("commandstats");
+    let found = stats.iter().find(|(key, _)| key.to_lowercase() == name);
+    found.map_or(0, |(_, value)| {
+        let calls = value.strip_prefix("calls=").unwrap();
+        calls.split(',').next().unwrap().parse().unwrap()
+    })
+}
+
+/// Runs `future` on two threads.
+pub fn run(future: impl Future<Output = ()>) {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap()
+        .block_on(future);
+}
+
+/// Lets time pass that is part of the story: an outage of so long, a caller who comes every
+/// so often. Never to wait for something to happen.
+pub async fn pass(time: Duration) {
+    sleep(time).await;
+}
