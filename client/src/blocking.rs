@@ -325,7 +325,7 @@ impl Limiter {
     ) -> Result<Decision, Error> {
         let subject = subject.as_ref();
         let cost = cost.into_cost()?;
-        let patience = Patience::until(deadline, &self.limiter.client().inner.local.clock);
+        let mut patience = Patience::until(deadline, &self.limiter.client().inner.local.clock);
         loop {
             let decision = self.acquire(subject, cost)?;
             match patience.pause(&decision) {

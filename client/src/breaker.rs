@@ -334,7 +334,7 @@ mod tests {
         (0..10_000)
             .find(|&ms| {
                 // Dropped again: frees its place.
-                breaker.admit(now + ms * MS).is_some()
+                breaker.admit(now.saturating_add(ms * MS)).is_some()
             })
             .expect("a probe")
     }

@@ -69,6 +69,13 @@ impl Error {
         Self { message, ..self }
     }
 
+    /// The same error, with what somebody else said of it.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn because(self, words: String) -> Self {
+        let message = format!("{}: {words}", self.message).into();
+        Self { message, ..self }
+    }
+
     /// What kind of thing is broken.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {

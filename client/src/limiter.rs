@@ -235,9 +235,10 @@ impl Limiter {
     }
 
     /// As [`acquire`](Self::acquire), again and again until it is allowed or can't be before
-    /// `deadline`; the last decision is the answer. Each wait is what the decision said and
-    /// a random part of up to a half more, so that many who wait for one bucket don't come
-    /// back together; none is shorter than what it said.
+    /// `deadline`; the last decision is the answer. Each wait is what the decision said and a
+    /// random part more, of up to a half of it at first and up to eight times it after many
+    /// tries, so that many who wait for one bucket don't come back together. None is shorter
+    /// than what the decision said.
     ///
     /// # Errors
     ///
@@ -251,7 +252,7 @@ impl Limiter {
     ) -> Result<Decision, Error> {
         let subject = subject.as_ref();
         let cost = cost.into_cost()?;
-        let patience = Patience::until(deadline, &self.client.inner.local.clock);
+        let mut patience = Patience::until(deadline, &self.client.inner.local.clock);
         loop {
             let decision = self.acquire(subject, cost).await?;
             match patience.pause(&decision) {
@@ -343,12 +344,17 @@ impl Limiter {
     }
 }
 
+/// The random part of a wait doubles with each try that was in vain, so many times.
+#[cfg(feature = "tokio")]
+const WIDEST: u32 = 4;
+
 /// How long one waits for a bucket.
 #[cfg(feature = "tokio")]
 pub(crate) struct Patience<'clock> {
     pub(crate) clock: &'clock Clock,
     /// Microseconds.
     end: u64,
+    tries: u32,
 }
 
 #[cfg(feature = "tokio")]
@@ -356,16 +362,23 @@ impl<'clock> Patience<'clock> {
     pub(crate) fn until(deadline: std::time::Instant, clock: &'clock Clock) -> Self {
         let left = deadline.saturating_duration_since(std::time::Instant::now());
         let end = clock.now().saturating_add(micros(left));
-        Self { clock, end }
+        Self {
+            clock,
+            end,
+            tries: 0,
+        }
     }
 
-    /// The wait before the next try: what the decision said, and at random up to a half
-    /// more. `None` where the decision is the last one.
-    pub(crate) fn pause(&self, decision: &Decision) -> Option<Duration> {
+    /// The wait before the next try: what the decision said, and a random part more. `None`
+    /// where the decision is the last one.
+    pub(crate) fn pause(&mut self, decision: &Decision) -> Option<Duration> {
         let left = self.end.saturating_sub(self.clock.now());
         let wait = decision.retry_after().map(micros)?;
         let slack = left.checked_sub(wait)?;
-        let jitter = fastrand::u64(0..=slack.min(wait / 2));
+        // Each try that was in vain says that more are waiting: they spread further.
+        let most = (wait / 2).saturating_mul(1 << self.tries.min(WIDEST));
+        self.tries = self.tries.saturating_add(1);
+        let jitter = fastrand::u64(0..=slack.min(most));
         Some(Duration::from_micros(wait.saturating_add(jitter)))
     }
 }

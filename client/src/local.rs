@@ -16,8 +16,14 @@ use crate::{Error, IntoCost};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Act {
     Acquire(Amount),
+    /// What the first would answer: as the bucket is after it, though it is not.
     Peek(Amount),
-    Reserve { cost: Amount, max_wait_ms: u64 },
+    /// Whether the first would be allowed, and the bucket as it is.
+    Check(Amount),
+    Reserve {
+        cost: Amount,
+        max_wait_ms: u64,
+    },
     Credit(Amount),
     Debit(Amount),
 }
@@ -42,6 +48,7 @@ impl Act {
         match self {
             Self::Acquire(amount)
             | Self::Peek(amount)
+            | Self::Check(amount)
             | Self::Credit(amount)
             | Self::Reserve { cost: amount, .. } => amount,
             Self::Debit(_) => Amount::ZERO,
@@ -51,7 +58,11 @@ impl Act {
     fn apply(self, bucket: &Bucket, limit: &Limit, now: u64) -> Decision {
         match self {
             Self::Acquire(cost) => bucket.acquire(limit, cost, now),
-            Self::Peek(cost) => bucket.check(limit, cost, now),
+            Self::Peek(cost) => Decision {
+                effect: Effect::Nothing,
+                ..bucket.acquire(limit, cost, now)
+            },
+            Self::Check(cost) => bucket.check(limit, cost, now),
             Self::Reserve { cost, max_wait_ms } => {
                 bucket.reserve(limit, cost, max_wait_ms.into(), now)
             }
@@ -123,7 +134,7 @@ impl Local {
             let act = if all {
                 Act::Acquire(*cost)
             } else {
-                Act::Peek(*cost)
+                Act::Check(*cost)
             };
             let decision = self.decide(*hash, limit, act);
             all = all && decision.is_allowed();

@@ -20,9 +20,9 @@ pub trait Observer: Send + Sync {
         let _ = (target, reason);
     }
 
-    /// A connection to `target` was made, or could not be made.
-    fn dialed(&self, target: &str, made: bool) {
-        let _ = (target, made);
+    /// A connection to `target` was made, or could not be made and why.
+    fn dialed(&self, target: &str, result: Result<(), &str>) {
+        let _ = (target, result);
     }
 
     /// `target` is not asked any more, but for probes: its breaker opened.
@@ -207,16 +207,16 @@ impl Watch {
         }
     }
 
-    pub(crate) fn dialed(&self, target: &str, made: bool) {
+    pub(crate) fn dialed(&self, target: &str, result: Result<(), &str>) {
         self.count(Count::Dials);
         #[cfg(feature = "metrics")]
         metrics::counter!(
             "tokenbucket_dials_total",
-            "made" => if made { "yes" } else { "no" },
+            "made" => if result.is_ok() { "yes" } else { "no" },
         )
         .increment(1);
         if let Some(observer) = &self.observer {
-            observer.dialed(target, made);
+            observer.dialed(target, result);
         }
     }
 

@@ -4,8 +4,34 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client};
 
 use crate::fault::Fault;
+use crate::Reason;
 
 use super::target::fault;
+
+/// Why a connection could not be made: what it means, and the driver's own words.
+#[derive(Clone, Debug)]
+pub(super) struct DialError {
+    pub(super) fault: Fault,
+    pub(super) words: String,
+}
+
+impl DialError {
+    pub(super) fn away(reason: Reason, words: &str) -> Self {
+        Self {
+            fault: Fault::Away(reason),
+            words: words.to_string(),
+        }
+    }
+}
+
+impl From<redis::RedisError> for DialError {
+    fn from(error: redis::RedisError) -> Self {
+        Self {
+            fault: fault(&error),
+            words: error.to_string(),
+        }
+    }
+}
 
 pub(super) enum Dialer {
     /// One server.
@@ -16,7 +42,7 @@ pub(super) enum Dialer {
 }
 
 impl Dialer {
-    pub(super) async fn dial(&self) -> Result<MultiplexedConnection, Fault> {
+    pub(super) async fn dial(&self) -> Result<MultiplexedConnection, DialError> {
         match self {
             Self::One(client) => connect(client).await,
             #[cfg(feature = "sentinel")]
@@ -25,15 +51,13 @@ impl Dialer {
     }
 }
 
-async fn connect(client: &Client) -> Result<MultiplexedConnection, Fault> {
+async fn connect(client: &Client) -> Result<MultiplexedConnection, DialError> {
     // One deadline rules over all of it, and it is ours.
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(None)
         .set_response_timeout(None);
-    client
-        .get_multiplexed_async_connection_with_config(&config)
-        .await
-        .map_err(|error| fault(&error))
+    let connection = client.get_multiplexed_async_connection_with_config(&config);
+    Ok(connection.await?)
 }
 
 #[cfg(feature = "sentinel")]
@@ -51,7 +75,7 @@ mod sentinels {
     use crate::fault::Fault;
     use crate::Reason;
 
-    use super::fault;
+    use super::DialError;
 
     pub(in crate::link) struct Sentinels {
         pub(in crate::link) addresses: Vec<ConnectionInfo>,
@@ -66,8 +90,8 @@ mod sentinels {
     impl Sentinels {
         /// Asks one after the other, beginning with the one that answered last: one that
         /// is silent costs its part of the time only.
-        pub(in crate::link) async fn primary(&self) -> Result<Client, Fault> {
-            let mut last = Fault::Away(Reason::NoNode);
+        pub(in crate::link) async fn primary(&self) -> Result<Client, DialError> {
+            let mut last = DialError::away(Reason::NoNode, "no sentinel answers");
             let count = self.addresses.len();
             let first = self.next.load(Ordering::Relaxed);
             for at in (0..count).map(|step| first.wrapping_add(step)) {
@@ -81,19 +105,22 @@ mod sentinels {
                         self.next.store(at, Ordering::Relaxed);
                         return Ok(primary);
                     }
-                    Ok(Err(fault @ Fault::Broken(_))) => last = fault,
-                    Ok(Err(_)) | Err(_) => {}
+                    Ok(Err(error)) => {
+                        last.words = error.words;
+                        if matches!(error.fault, Fault::Broken(_)) {
+                            last.fault = error.fault;
+                        }
+                    }
+                    Err(_) => {}
                 }
             }
             Err(last)
         }
 
-        async fn ask(&self, address: ConnectionInfo) -> Result<Client, Fault> {
-            let mut sentinel = Sentinel::build(vec![address]).map_err(|error| fault(&error))?;
-            sentinel
-                .async_master_for(&self.name, Some(&self.node))
-                .await
-                .map_err(|error| fault(&error))
+        async fn ask(&self, address: ConnectionInfo) -> Result<Client, DialError> {
+            let mut sentinel = Sentinel::build(vec![address])?;
+            let primary = sentinel.async_master_for(&self.name, Some(&self.node));
+            Ok(primary.await?)
         }
     }
 }

@@ -106,7 +106,7 @@ impl Link {
         let debtors = [Debtor::new(inner, shape, subject, &key, act.amount())];
         // A look writes nothing, not even a debt.
         let debtors = match act {
-            Act::Peek(_) => &[],
+            Act::Peek(_) | Act::Check(_) => &[],
             _ => debtors.as_slice(),
         };
         let call = Call {
@@ -168,7 +168,14 @@ impl Link {
             if result.is_ok() {
                 self.shared.module_seen.store(true, Ordering::Relaxed);
             }
-            result.map_err(|fault| in_words(fault).at(target.name()))?;
+            result.map_err(|fault| {
+                let trouble = match &fault {
+                    Fault::Away(Reason::Connection | Reason::NoNode) => target.trouble(),
+                    _ => None,
+                };
+                let error = in_words(fault).at(target.name());
+                trouble.into_iter().fold(error, Error::because)
+            })?;
         }
         Ok(())
     }

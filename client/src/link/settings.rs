@@ -216,6 +216,12 @@ impl Node {
         let info = self.info.clone();
         #[cfg(feature = "tls")]
         if self.tls.root.is_some() || self.tls.client.is_some() {
+            // The driver takes a text without one, and then trusts nobody.
+            let root = self.tls.root.iter();
+            let client = self.tls.client.iter().map(|(certificate, _)| certificate);
+            if !root.chain(client).all(|pem| has_certificate(pem)) {
+                return Err(Error::argument("no certificate in the PEM text"));
+            }
             let certificates = redis::TlsCertificates {
                 client_tls: self.tls.client.clone().map(|(client_cert, client_key)| {
                     redis::ClientTlsConfig {
@@ -259,6 +265,12 @@ fn parse_all<A: AsRef<str>>(
         return Err(Error::argument("at least one address is needed"));
     }
     Ok(addresses)
+}
+
+#[cfg(feature = "tls")]
+fn has_certificate(pem: &[u8]) -> bool {
+    const BEGIN: &[u8] = b"-----BEGIN CERTIFICATE-----";
+    pem.windows(BEGIN.len()).any(|window| window == BEGIN)
 }
 
 /// rustls panics where no provider, or more than one, is compiled in and none is chosen.

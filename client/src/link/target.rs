@@ -23,7 +23,7 @@ use crate::key::Keys;
 use crate::{Error, ErrorKind, Reason};
 
 use super::debts::Debts;
-use super::dial::Dialer;
+use super::dial::{DialError, Dialer};
 use super::{wire, Shared};
 
 pub(super) struct Target {
@@ -53,6 +53,8 @@ struct Dialing {
     now: Option<watch::Receiver<Dialed>>,
     /// What the server's refusal was, and until when (microseconds) it is not asked again.
     refusal: Option<(u64, Fault)>,
+    /// Why the last dial gave no connection, in the driver's words.
+    trouble: Option<String>,
 }
 
 /// How long a refusal (a wrong password) stands for all calls, so that not every one of
@@ -172,6 +174,12 @@ impl Target {
         result
     }
 
+    /// Why the last dial gave no connection, in the driver's words.
+    pub(super) fn trouble(&self) -> Option<String> {
+        let dialing = self.dialing.lock().unwrap_or_else(PoisonError::into_inner);
+        dialing.trouble.clone()
+    }
+
     /// Any command, for what the cluster has to be asked.
     #[cfg(feature = "cluster")]
     pub(super) async fn query(self: &Arc<Self>, command: &Cmd) -> Result<Value, Fault> {
@@ -263,21 +271,25 @@ impl Target {
         let target = Arc::clone(self);
         runtime.spawn(async move {
             let made = timeout(target.connect_timeout, target.dialer.dial()).await;
-            let made = made.unwrap_or(Err(Fault::Away(Reason::Connection)));
-            target.shared.watch.dialed(&target.name, made.is_ok());
+            let too_long = || Err(DialError::away(Reason::Connection, "no answer in time"));
+            let made = made.unwrap_or_else(|_| too_long());
+            let noted = made.as_ref().map(|_| ()).map_err(|error| &*error.words);
+            target.shared.watch.dialed(&target.name, noted);
             result.send_replace(Some(target.dialed(made)));
         });
         Ok(dialed)
     }
 
     /// Puts what a dial gave into the slot.
-    fn dialed(&self, made: Result<MultiplexedConnection, Fault>) -> Result<Arc<Live>, Fault> {
+    fn dialed(&self, made: Result<MultiplexedConnection, DialError>) -> Result<Arc<Live>, Fault> {
         let made = made.map(|connection| {
             let number = self.number.fetch_add(1, Ordering::Relaxed);
             Arc::new(Live { number, connection })
         });
         let mut dialing = self.dialing.lock().unwrap_or_else(PoisonError::into_inner);
         dialing.now = None;
+        dialing.trouble = made.as_ref().err().map(|error| error.words.clone());
+        let made = made.map_err(|error| error.fault);
         dialing.refusal = match &made {
             Ok(live) => {
                 self.live.store(Some(Arc::clone(live)));

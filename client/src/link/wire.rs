@@ -11,7 +11,7 @@ use crate::{Cost, Decision, Decisions, Limit, Limiter, Outcome, Source};
 pub(super) fn command(key: &[u8], shape: &Shape, act: Act) -> Cmd {
     let name = match act {
         Act::Acquire(_) => "TB.ACQUIRE",
-        Act::Peek(_) => "TB.PEEK",
+        Act::Peek(_) | Act::Check(_) => "TB.PEEK",
         Act::Reserve { .. } => "TB.RESERVE",
         Act::Credit(_) => "TB.CREDIT",
         Act::Debit(_) => "TB.DEBIT",

@@ -24,6 +24,7 @@ fn refused_at_the_start() {
         let limiter = client.limiter(plenty()).named("api");
         let error = client.check().await.unwrap_err();
         assert!(error.is_unavailable(), "{error}");
+        assert!(error.to_string().contains("refused"), "{error}");
         let tally = until_degraded(&client, &limiter).await;
         assert_eq!(tally.from(Source::Local(Reason::Connection)), tally.calls);
         assert_eq!(tally.calls, 3);

@@ -80,8 +80,8 @@ impl Observer for Record {
     fn failed(&self, _: &str, reason: Reason) {
         self.note(Event::Failed(reason));
     }
-    fn dialed(&self, _: &str, made: bool) {
-        self.note(Event::Dialed(made));
+    fn dialed(&self, _: &str, result: Result<(), &str>) {
+        self.note(Event::Dialed(result.is_ok()));
     }
     fn degraded(&self, _: &str, reason: Reason) {
         self.note(Event::Degraded(reason));
