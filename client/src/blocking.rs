@@ -2,8 +2,8 @@
 //! deadlines.
 //!
 //! A thread of its own does the talking with the server; the calling thread waits for it.
-//! Decisions that need no server (the breaker is open, or there is none) are made on the
-//! calling thread. It may be called from within an asynchronous runtime too, whose thread
+//! Decisions about one key that need no server (there is none, or the breaker of the only
+//! one is open) are made on the calling thread. It may be called from within an asynchronous runtime too, whose thread
 //! then waits.
 //!
 //! ```

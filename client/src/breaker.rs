@@ -80,6 +80,9 @@ const LONGEST_MS: u64 = 86_400_000;
 #[derive(Debug)]
 pub(crate) struct Breaker {
     settings: BreakerSettings,
+    /// How long a probe may be out, in milliseconds, before its place is given to another:
+    /// its caller may never look at it again.
+    lease_ms: u64,
     word: AtomicU64,
 }
 
@@ -149,9 +152,11 @@ pub(crate) enum Change {
 }
 
 impl Breaker {
-    pub(crate) fn new(settings: BreakerSettings) -> Self {
+    pub(crate) fn new(settings: BreakerSettings, lease: Duration) -> Self {
+        let lease_ms = u64::try_from(lease.as_millis()).unwrap_or(LONGEST_MS);
         Self {
             settings,
+            lease_ms: lease_ms.min(LONGEST_MS),
             word: AtomicU64::new(0),
         }
     }
@@ -169,41 +174,60 @@ impl Breaker {
             .is_ok()
     }
 
-    /// Whether the target may be asked at `now` (microseconds): always while closed; while
-    /// open, by one caller after the pause.
-    pub(crate) fn admit(&self, now: u64) -> Option<Permit<'_>> {
+    /// Whether the target may be asked at `now` (microseconds, looked at only while it is
+    /// open): always while closed; while open, by one caller after the pause.
+    pub(crate) fn admit(&self, now: impl FnOnce() -> u64) -> Option<Permit<'_>> {
         let (word, state) = self.load();
-        let probe = match state.mode {
-            Mode::Closed => false,
-            Mode::Probing => return None,
-            Mode::Open => {
-                let probing = State {
-                    mode: Mode::Probing,
-                    ..state
-                };
-                if now / 1000 < state.until_ms || !self.swap(word, probing) {
-                    return None;
-                }
-                true
-            }
-        };
-        Some(Permit {
+        let permit = |epoch, probe| Permit {
             breaker: self,
-            epoch: state.epoch,
+            epoch,
             probe,
             settled: false,
-        })
+        };
+        if state.mode == Mode::Closed {
+            return Some(permit(state.epoch, false));
+        }
+        let now_ms = now() / 1000;
+        if now_ms < state.until_ms {
+            return None;
+        }
+        let probing = State {
+            mode: Mode::Probing,
+            // So that a probe whose lease is over has no say any more.
+            epoch: state.epoch.wrapping_add(1) & EPOCH_MASK,
+            until_ms: now_ms.saturating_add(self.lease_ms),
+            ..state
+        };
+        self.swap(word, probing)
+            .then(|| permit(probing.epoch, true))
     }
 
-    /// Whether nobody may ask the target at `now` (microseconds).
-    #[cfg(feature = "tokio")]
-    pub(crate) fn is_shut(&self, now: u64) -> bool {
-        let (_, state) = self.load();
-        match state.mode {
-            Mode::Closed => false,
-            Mode::Probing => true,
-            Mode::Open => now / 1000 < state.until_ms,
+    /// Closes it, as what it guards is known to be well, or gone.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn reset(&self) -> Change {
+        loop {
+            let (word, state) = self.load();
+            if state.mode == Mode::Closed {
+                return Change::Nothing;
+            }
+            let closed = State {
+                mode: Mode::Closed,
+                count: 0,
+                epoch: state.epoch.wrapping_add(1),
+                until_ms: 0,
+            };
+            if self.swap(word, closed) {
+                return Change::Closed;
+            }
         }
+    }
+
+    /// Whether nobody may ask the target at `now` (microseconds, looked at only while it is
+    /// open).
+    #[cfg(feature = "tokio")]
+    pub(crate) fn is_shut(&self, now: impl FnOnce() -> u64) -> bool {
+        let (_, state) = self.load();
+        state.mode != Mode::Closed && now() / 1000 < state.until_ms
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -213,7 +237,11 @@ impl Breaker {
     /// The time from `now` (microseconds) until the next probe, at least 1 ms.
     pub(crate) fn pause_left(&self, now: u64) -> Duration {
         let (_, state) = self.load();
-        let left = state.until_ms.saturating_sub(now / 1000);
+        let left = match state.mode {
+            Mode::Open => state.until_ms.saturating_sub(now / 1000),
+            // A probe is out: about as long as it was left alone first.
+            Mode::Closed | Mode::Probing => self.settings.pause_ms(0),
+        };
         Duration::from_millis(left.max(1))
     }
 }
@@ -304,7 +332,7 @@ impl Drop for Permit<'_> {
         }
         let (word, state) = self.breaker.load();
         if state.mode == Mode::Probing && state.epoch == self.epoch {
-            // Nobody else changes it while a probe is out.
+            // Of this epoch nobody else changes it.
             let free = State {
                 mode: Mode::Open,
                 until_ms: 0,
@@ -316,25 +344,26 @@ impl Drop for Permit<'_> {
 }
 
 #[cfg(test)]
+#[allow(clippy::arithmetic_side_effects, reason = "a test")]
 mod tests {
     use super::*;
 
     const MS: u64 = 1000;
 
     fn breaker() -> Breaker {
-        Breaker::new(BreakerSettings::default())
+        Breaker::new(BreakerSettings::default(), Duration::from_secs(1))
     }
 
     fn fail(breaker: &Breaker, now: u64) -> Change {
-        breaker.admit(now).expect("leave to ask").failed(now)
+        breaker.admit(|| now).expect("leave to ask").failed(now)
     }
 
     /// The first instant, to the millisecond, at which a probe is let through.
     fn pause(breaker: &Breaker, now: u64) -> u64 {
-        (0..10_000)
+        (0..10_000_u64)
             .find(|&ms| {
                 // Dropped again: frees its place.
-                breaker.admit(now.saturating_add(ms * MS)).is_some()
+                breaker.admit(|| now + ms * MS).is_some()
             })
             .expect("a probe")
     }
@@ -360,13 +389,13 @@ mod tests {
         let breaker = breaker();
         assert_eq!(fail(&breaker, 0), Change::Nothing);
         assert_eq!(fail(&breaker, 0), Change::Nothing);
-        assert_eq!(breaker.admit(0).unwrap().succeeded(), Change::Nothing);
+        assert_eq!(breaker.admit(|| 0).unwrap().succeeded(), Change::Nothing);
         assert_eq!(fail(&breaker, 0), Change::Nothing);
         assert_eq!(fail(&breaker, 0), Change::Nothing);
         assert!(breaker.is_closed());
         assert_eq!(fail(&breaker, 0), Change::Opened);
         assert!(!breaker.is_closed());
-        assert!(breaker.admit(0).is_none());
+        assert!(breaker.admit(|| 0).is_none());
     }
 
     #[test]
@@ -402,12 +431,12 @@ mod tests {
             fail(&breaker, 0);
         }
         let later = 1_000 * MS;
-        let probe = breaker.admit(later).unwrap();
+        let probe = breaker.admit(|| later).unwrap();
         assert!(probe.is_probe());
-        assert!(breaker.admit(later).is_none());
+        assert!(breaker.admit(|| later).is_none());
         assert_eq!(probe.succeeded(), Change::Closed);
         assert!(breaker.is_closed());
-        assert!(!breaker.admit(later).unwrap().is_probe());
+        assert!(!breaker.admit(|| later).unwrap().is_probe());
     }
 
     #[test]
@@ -417,18 +446,35 @@ mod tests {
             fail(&breaker, 0);
         }
         let later = 1_000 * MS;
-        drop(breaker.admit(later).unwrap());
-        assert!(breaker.admit(later).unwrap().is_probe());
+        drop(breaker.admit(|| later).unwrap());
+        assert!(breaker.admit(|| later).unwrap().is_probe());
+    }
+
+    /// A probe whose caller never looks at it again does not hold its place for ever.
+    #[test]
+    fn a_probe_that_is_forgotten_loses_its_place() {
+        let breaker = breaker();
+        for _ in 0..3 {
+            fail(&breaker, 0);
+        }
+        let forgotten = breaker.admit(|| 1_000 * MS).unwrap();
+        assert!(breaker.admit(|| 1_999 * MS).is_none());
+        let next = breaker.admit(|| 2_000 * MS).unwrap();
+        assert!(next.is_probe());
+        // Whatever becomes of the first one, the second is the probe.
+        assert_eq!(forgotten.succeeded(), Change::Nothing);
+        assert!(!breaker.is_closed());
+        assert_eq!(next.succeeded(), Change::Closed);
     }
 
     #[test]
     fn what_was_sent_before_does_not_count_after() {
         let breaker = breaker();
-        let old: Vec<Permit<'_>> = (0..10).map(|_| breaker.admit(0).unwrap()).collect();
+        let old: Vec<Permit<'_>> = (0..10).map(|_| breaker.admit(|| 0).unwrap()).collect();
         for _ in 0..3 {
             fail(&breaker, 0);
         }
-        let probe = breaker.admit(1_000 * MS).unwrap();
+        let probe = breaker.admit(|| 1_000 * MS).unwrap();
         assert_eq!(probe.succeeded(), Change::Closed);
         for permit in old {
             assert_eq!(permit.failed(1_000 * MS), Change::Nothing);
@@ -450,7 +496,7 @@ mod tests {
                     .map(|_| {
                         scope.spawn(|| {
                             barrier.wait();
-                            let permit = breaker.admit(now);
+                            let permit = breaker.admit(|| now);
                             barrier.wait();
                             usize::from(permit.is_some_and(|permit| {
                                 permit.succeeded();

@@ -64,6 +64,7 @@ impl Built for Client {
 }
 
 const DEFAULT_BUCKETS: usize = 65_536;
+const MOST_BUCKETS: usize = 1 << 26;
 
 impl<C: Built> Builder<C> {
     pub(crate) fn without_server() -> Self {
@@ -114,8 +115,8 @@ impl<C: Built> Builder<C> {
         self
     }
 
-    /// How many local buckets there is room for: 65,536 unless said, 40 bytes each. Rounded
-    /// up to eight times a power of two.
+    /// How many local buckets there is room for: 65,536 unless said, at most 67,108,864; 40
+    /// bytes each. Rounded up to eight times a power of two.
     #[must_use]
     pub fn local_buckets(mut self, buckets: usize) -> Self {
         self.buckets = buckets;
@@ -168,6 +169,11 @@ impl<C: Built> Builder<C> {
     /// [`Argument`](crate::ErrorKind::Argument) for settings that can't be.
     pub fn build(self) -> Result<C, Error> {
         self.keys.check()?;
+        if self.buckets > MOST_BUCKETS {
+            return Err(Error::argument(
+                "there can be at most 67,108,864 local buckets",
+            ));
+        }
         let clock = self.clock.map_or_else(Clock::system, Clock::Test);
         let watch = Arc::new(Watch::new(self.observer));
         #[cfg(feature = "tokio")]

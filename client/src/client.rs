@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::builder::Builder;
 use crate::decision::Decisions;
+use crate::fault::Unanswered;
 use crate::key::Keys;
 use crate::limiter::{FailureMode, Limiter, Shape};
 use crate::local::Local;
@@ -140,17 +141,16 @@ impl Client {
                 return Err(Error::argument("each limiter can be asked at most once"));
             }
         }
+        let unanswered = Unanswered::for_want_of_a_server();
         #[cfg(feature = "tokio")]
-        let reason = match &self.inner.link {
-            None => Reason::NoServer,
+        let unanswered = match &self.inner.link {
+            None => unanswered,
             Some(link) => match link.acquire_all(&self.inner, subject, wanted).await? {
                 Ok(decisions) => return Ok(decisions),
-                Err(reason) => reason,
+                Err(unanswered) => unanswered,
             },
         };
-        #[cfg(not(feature = "tokio"))]
-        let reason = Reason::NoServer;
-        self.all_locally(subject, wanted, first.shape(), reason)
+        self.all_locally(subject, wanted, first.shape(), unanswered)
     }
 
     fn all_locally(
@@ -158,9 +158,9 @@ impl Client {
         subject: &[u8],
         wanted: &[(&Limiter, Cost)],
         first: &Shape,
-        reason: Reason,
+        unanswered: Unanswered,
     ) -> Result<Decisions, Error> {
-        let mode = match reason {
+        let mode = match unanswered.reason {
             Reason::NoServer => FailureMode::LocalShare,
             _ => first.on_failure,
         };
@@ -172,9 +172,9 @@ impl Client {
                     (hash, limiter.shape().limit.exact(), cost.amount())
                 })
                 .collect();
-            let decisions = self.inner.local.decide_all(&buckets);
+            let decisions = self.inner.local.decide_all(&buckets, unanswered.lost);
             let limits = wanted.iter().map(|(limiter, _)| limiter.shape().limit);
-            let source = Source::Local(reason);
+            let source = Source::Local(unanswered.reason);
             decisions
                 .iter()
                 .zip(limits)
@@ -182,13 +182,8 @@ impl Client {
                 .collect()
         } else {
             let one = |(limiter, cost): &(&Limiter, Cost)| {
-                limiter.shape().without_counting(
-                    mode,
-                    cost.amount(),
-                    false,
-                    self.inner.pause_left(),
-                    reason,
-                )
+                let shape = limiter.shape();
+                shape.without_counting(mode, cost.amount(), false, unanswered)
             };
             wanted.iter().map(one).collect::<Result<_, _>>()?
         };
@@ -254,14 +249,5 @@ impl Inner {
         hasher.write_u8(0xff);
         hasher.write(subject);
         hasher.finish()
-    }
-
-    /// The time until the server is asked again, at least 1 ms.
-    pub(crate) fn pause_left(&self) -> std::time::Duration {
-        #[cfg(feature = "tokio")]
-        if let Some(link) = &self.link {
-            return link.pause_left();
-        }
-        std::time::Duration::from_millis(1)
     }
 }

@@ -11,6 +11,8 @@ use crate::Error;
 pub struct Cost(Amount);
 
 const PICO_PER_TOKEN: u128 = 1_000_000_000_000;
+#[cfg(feature = "tokio")]
+const WHOLE: u64 = 1_000_000_000_000;
 
 impl Cost {
     /// No tokens.
@@ -24,6 +26,20 @@ impl Cost {
 
     pub(crate) const fn amount(self) -> Amount {
         self.0
+    }
+
+    /// The whole tokens, where it is whole.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn whole(self) -> Option<u64> {
+        let pico = self.0.picotokens();
+        // 64-bit division where it will do: up to 18 million tokens.
+        if let Ok(pico) = u64::try_from(pico) {
+            return pico.is_multiple_of(WHOLE).then_some(pico / WHOLE);
+        }
+        let whole = pico.is_multiple_of(PICO_PER_TOKEN);
+        whole
+            .then(|| u64::try_from(pico / PICO_PER_TOKEN).ok())
+            .flatten()
     }
 
     /// As the server reads it; exact.

@@ -1,5 +1,7 @@
 //! What each error of a server means for a call.
 
+use std::time::Duration;
+
 use crate::{Error, ErrorKind, Reason};
 
 /// Why a call has no reply of the module.
@@ -17,6 +19,26 @@ pub(crate) enum Fault {
     TryAgain,
     /// The server does not know the command.
     UnknownCommand(Error),
+}
+
+/// A call that got no answer of the server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unanswered {
+    pub(crate) reason: Reason,
+    /// It may have been carried out.
+    pub(crate) lost: bool,
+    /// Until the server is asked again; above zero.
+    pub(crate) pause: Duration,
+}
+
+impl Unanswered {
+    pub(crate) const fn for_want_of_a_server() -> Self {
+        Self {
+            reason: Reason::NoServer,
+            lost: false,
+            pause: Duration::from_millis(1),
+        }
+    }
 }
 
 impl Fault {
@@ -53,6 +75,15 @@ impl Fault {
             }
             "ERR" if rest.starts_with("max number of clients") => Reason::MaxClients,
             "ERR" if rest.starts_with("Protocol error") => Reason::Corrupt,
+            // The driver keeps the text of a refused SELECT and drops its code.
+            "ERR" if rest.starts_with("Redis is busy") => Reason::Busy,
+            "ERR" if rest.starts_with("Authentication required") => {
+                return Self::Broken(broken(ErrorKind::Setup, "NOAUTH", rest));
+            }
+            // The module's own: a fault in it, caught.
+            "ERR" if rest.starts_with("internal error") => {
+                return Self::Broken(broken(ErrorKind::Setup, code, rest));
+            }
             "ERR" if rest.starts_with("unknown command") => {
                 let error = broken(ErrorKind::Setup, code, rest);
                 return Self::UnknownCommand(error);
@@ -122,6 +153,7 @@ mod tests {
             ),
             ("ERR max number of clients reached", Reason::MaxClients),
             ("ERR Protocol error: invalid bulk length", Reason::Corrupt),
+            ("ERR Redis is busy running a script.", Reason::Busy),
             ("MOVED", Reason::Corrupt),
         ] {
             assert_eq!(of(reply), Fault::Away(reason), "{reply}");

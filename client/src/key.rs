@@ -10,8 +10,8 @@ use crate::Error;
 ///
 /// The name of the limit is part of the key, so two limits never share a bucket. The
 /// subject stands in braces, so all limits of one subject lie in one slot of a cluster.
-/// Keys above a length have the subject's SHA-256 in its place, so that what comes from
-/// outside can't fill the server with long keys.
+/// Where prefix and subject together are above a length, the subject's SHA-256 stands in its
+/// place, so that what comes from outside can't fill the server with long keys.
 ///
 /// ```
 /// use tokenbucket_client::{Client, Keys};
@@ -33,7 +33,7 @@ const HASHED: &[u8] = b"sha256=";
 const DEFAULT_LONGEST: usize = 256;
 
 impl Default for Keys {
-    /// No prefix; keys above 256 bytes are hashed.
+    /// No prefix; subjects above 254 bytes, 256 with their braces, are hashed.
     fn default() -> Self {
         Self {
             prefix: String::new(),
@@ -51,7 +51,9 @@ impl Keys {
         self
     }
 
-    /// The length in bytes above which the subject of a key is hashed; `None` for never.
+    /// The length in bytes of prefix, braces and subject above which the subject is hashed;
+    /// `None` for never. The name has no part in it: all limits of a subject must have the
+    /// same braces.
     #[must_use]
     pub fn hash_above(mut self, bytes: Option<usize>) -> Self {
         self.hash_above = bytes;
@@ -66,13 +68,11 @@ impl Keys {
     }
 
     pub(crate) fn key(&self, name: &str, subject: &[u8]) -> Vec<u8> {
-        let around = self
-            .prefix
+        let length = subject
             .len()
-            .saturating_add(name.len())
-            .saturating_add(3);
-        let length = around.saturating_add(subject.len());
-        let mut key = Vec::with_capacity(length.min(around.saturating_add(DEFAULT_LONGEST)));
+            .saturating_add(self.prefix.len())
+            .saturating_add(2);
+        let mut key = Vec::with_capacity(length.min(512).saturating_add(name.len()));
         key.extend_from_slice(self.prefix.as_bytes());
         key.push(b'{');
         // Without a byte before the first closing brace the server would choose the slot
@@ -126,21 +126,35 @@ mod tests {
 
     #[test]
     fn long_subjects_are_hashed() {
-        let at = [b'x'; 250];
-        assert_eq!(key(&at).len(), 256);
-        let above = [b'x'; 251];
+        let at = [b'x'; 254];
+        assert_eq!(key(&at).len(), 256 + 4);
+        let above = [b'x'; 255];
         let hashed = key(&above);
         assert!(hashed.starts_with(b"{sha256="), "{hashed:?}");
         assert_eq!(hashed.len(), 1 + 7 + 64 + 5);
-        assert_ne!(hashed, key(&[b'x'; 252]));
+        assert_ne!(hashed, key(&[b'x'; 256]));
         let kept = Keys::default().hash_above(None).key("api", &above);
-        assert_eq!(kept.len(), 257);
+        assert_eq!(kept.len(), 257 + 4);
         // The hash of the SHA-256 test vector "abc".
         let keys = Keys::default().hash_above(Some(0));
         assert_eq!(
             keys.key("n", b"abc"),
             b"{sha256=ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad}:n"
         );
+    }
+
+    /// Whatever their names: the limits of one subject lie in one slot.
+    #[test]
+    fn all_limits_of_a_subject_have_the_same_braces() {
+        for length in 0..600 {
+            let subject = vec![b'x'; length];
+            let braces = |name: &str| {
+                let key = Keys::default().key(name, &subject);
+                let end = key.iter().position(|&byte| byte == b'}').unwrap();
+                key[..=end].to_vec()
+            };
+            assert_eq!(braces("a"), braces(&"long".repeat(16)), "{length}");
+        }
     }
 
     #[test]

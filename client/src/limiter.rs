@@ -8,6 +8,7 @@ use tokenbucket_core::Amount;
 use crate::client::Client;
 #[cfg(feature = "tokio")]
 use crate::clock::Clock;
+use crate::fault::Unanswered;
 use crate::key::check_name;
 use crate::local::Act;
 use crate::{Decision, Error, ErrorKind, IntoCost, Limit, Outcome, Reason, Source};
@@ -61,8 +62,7 @@ impl Shape {
         mode: FailureMode,
         cost: Amount,
         gives: bool,
-        pause: Duration,
-        reason: Reason,
+        unanswered: Unanswered,
     ) -> Result<Decision, Error> {
         let capacity = self.limit.exact().capacity;
         let whole = u64::try_from(capacity.picotokens() / 1_000_000_000_000).unwrap_or(u64::MAX);
@@ -73,13 +73,15 @@ impl Shape {
             FailureMode::Error => {
                 return Err(Error::new(
                     ErrorKind::Unavailable,
-                    format!("the server of the rate limits is away: {reason}"),
+                    format!("the server is away: {}", unanswered.reason),
                 ));
             }
             FailureMode::Deny if gives => (yes, 0, Source::FailClosed),
             FailureMode::Deny if cost > capacity => (Outcome::Never, 0, Source::FailClosed),
             FailureMode::Deny => (
-                Outcome::Denied { retry_after: pause },
+                Outcome::Denied {
+                    retry_after: unanswered.pause,
+                },
                 0,
                 Source::FailClosed,
             ),
@@ -155,8 +157,9 @@ impl Limiter {
     /// Takes `cost` tokens of the subject's bucket if they are there: a request is allowed
     /// when its cost is at most the level. A cost of 0 asks without taking.
     ///
-    /// Sent at most once: when a reply is lost, the failure mode decides, and the server
-    /// has debited once or not at all.
+    /// Sent at most once: when a reply is lost, the failure mode decides, and the server has
+    /// debited once or not at all; what the local bucket lets through then is not told to
+    /// the server later.
     ///
     /// # Errors
     ///
@@ -277,20 +280,19 @@ impl Limiter {
 
     async fn decide(&self, subject: &[u8], act: Act) -> Result<Decision, Error> {
         self.shape.check()?;
+        let unanswered = Unanswered::for_want_of_a_server();
         #[cfg(feature = "tokio")]
-        let reason = match &self.client.inner.link {
-            None => Reason::NoServer,
-            Some(link) => match link
-                .act(&self.client.inner, &self.shape, subject, act)
-                .await?
-            {
-                Ok(decision) => return Ok(decision),
-                Err(reason) => reason,
-            },
+        let unanswered = match &self.client.inner.link {
+            None => unanswered,
+            Some(link) => {
+                let inner = &self.client.inner;
+                match link.act(inner, &self.shape, subject, act).await? {
+                    Ok(decision) => return Ok(decision),
+                    Err(unanswered) => unanswered,
+                }
+            }
         };
-        #[cfg(not(feature = "tokio"))]
-        let reason = Reason::NoServer;
-        self.without_server(subject, act, reason)
+        self.without_server(subject, act, unanswered)
     }
 
     /// A decision that takes no server and no time: where there is none, or it would not be
@@ -304,14 +306,13 @@ impl Limiter {
         let result = match act {
             Err(error) => Err(error.clone()),
             Ok(act) => {
-                let reason = match &self.client.inner.link {
-                    None => Reason::NoServer,
-                    Some(link) if link.is_shut() => Reason::BreakerOpen,
-                    Some(_) => return None,
+                let unanswered = match &self.client.inner.link {
+                    None => Unanswered::for_want_of_a_server(),
+                    Some(link) => link.shut()?,
                 };
                 self.shape
                     .check()
-                    .and_then(|()| self.without_server(subject, *act, reason))
+                    .and_then(|()| self.without_server(subject, *act, unanswered))
             }
         };
         self.note(&result);
@@ -326,19 +327,25 @@ impl Limiter {
         }
     }
 
-    fn without_server(&self, subject: &[u8], act: Act, reason: Reason) -> Result<Decision, Error> {
+    fn without_server(
+        &self,
+        subject: &[u8],
+        act: Act,
+        unanswered: Unanswered,
+    ) -> Result<Decision, Error> {
         let inner = &self.client.inner;
         let shape = &self.shape;
-        match (reason, shape.on_failure) {
+        match (unanswered.reason, shape.on_failure) {
             (Reason::NoServer, _) | (_, FailureMode::LocalShare) => {
                 let hash = inner.hash(&shape.name, subject);
-                let decision = inner.local.decide(hash, shape.limit.exact(), act);
-                let source = Source::Local(reason);
+                let limit = shape.limit.exact();
+                let decision = inner.local.decide(hash, limit, act, unanswered.lost);
+                let source = Source::Local(unanswered.reason);
                 Ok(Decision::local(&decision, shape.limit, source))
             }
             (_, mode) => {
                 let gives = matches!(act, Act::Credit(_) | Act::Debit(_));
-                shape.without_counting(mode, act.amount(), gives, inner.pause_left(), reason)
+                shape.without_counting(mode, act.amount(), gives, unanswered)
             }
         }
     }

@@ -100,33 +100,38 @@ impl Local {
     /// Whether any key may owe the server something. One load.
     #[cfg(feature = "tokio")]
     pub(crate) fn is_in_use(&self) -> bool {
-        self.table.is_in_use(self.clock.now())
+        self.table.is_in_use(|| self.clock.now())
     }
 
-    /// Decides by this replica's share of `limit`.
-    pub(crate) fn decide(&self, hash: u64, limit: &Limit, act: Act) -> Decision {
+    /// Decides by this replica's share of `limit`. `lost`: the call was sent to the server,
+    /// and whether it was carried out is not known.
+    pub(crate) fn decide(&self, hash: u64, limit: &Limit, act: Act, lost: bool) -> Decision {
         let spot = self.spot(hash, limit, act.room());
-        let decision = self
-            .table
-            .decide(&spot, |bucket| act.apply(bucket, &spot.limit, spot.now));
-        let taken = match act {
-            Act::Acquire(cost) | Act::Reserve { cost, .. } if decision.is_allowed() => cost,
-            _ => return decision,
+        let takes = match act {
+            Act::Acquire(cost) | Act::Reserve { cost, .. } | Act::Debit(cost) => cost,
+            Act::Peek(_) | Act::Check(_) | Act::Credit(_) => Amount::ZERO,
         };
-        let Some(outcome) = self.refused_by_aggregate(taken, spot.now) else {
+        let sent = if lost { takes } else { Amount::ZERO };
+        let decision = self.table.decide(&spot, sent, |bucket| {
+            act.apply(bucket, &spot.limit, spot.now)
+        });
+        if !decision.is_allowed() || takes.is_zero() || matches!(act, Act::Debit(_)) {
+            return decision;
+        }
+        let Some(outcome) = self.refused_by_aggregate(takes, spot.now) else {
             return decision;
         };
         // Nothing was let through, so nothing is taken.
-        let back = self
-            .table
-            .decide(&spot, |bucket| bucket.credit(&spot.limit, taken, spot.now));
+        let back = self.table.decide(&spot, Amount::ZERO, |bucket| {
+            bucket.credit(&spot.limit, takes, spot.now)
+        });
         Decision { outcome, ..back }
     }
 
     /// Takes from every bucket or from none. While another thread is at the same keys,
     /// what is to be given back may be missing for an instant: it is never let through
     /// twice.
-    pub(crate) fn decide_all(&self, wanted: &[(u64, &Limit, Amount)]) -> Vec<Decision> {
+    pub(crate) fn decide_all(&self, wanted: &[(u64, &Limit, Amount)], lost: bool) -> Vec<Decision> {
         let mut decisions = Vec::with_capacity(wanted.len());
         let mut all = true;
         for (hash, limit, cost) in wanted {
@@ -136,7 +141,7 @@ impl Local {
             } else {
                 Act::Check(*cost)
             };
-            let decision = self.decide(*hash, limit, act);
+            let decision = self.decide(*hash, limit, act, lost);
             all = all && decision.is_allowed();
             decisions.push(decision);
         }
@@ -146,23 +151,33 @@ impl Local {
                     break;
                 }
                 let outcome = decision.outcome;
-                *decision = self.decide(*hash, limit, Act::Credit(*cost));
+                *decision = self.decide(*hash, limit, Act::Credit(*cost), lost);
                 decision.outcome = outcome;
+                self.give_back_to_aggregate(*cost);
             }
         }
         decisions
     }
 
-    /// Forgets the key's local bucket, and gives what was missing in it.
+    /// What the key owes the server, which is sent now.
     #[cfg(feature = "tokio")]
-    pub(crate) fn take_deficit(&self, hash: u64, limit: &Limit, cost: Amount) -> Option<Deficit> {
-        self.table.take_deficit(&self.spot(hash, limit, cost))
+    pub(crate) fn take_deficit(&self, hash: u64, limit: &Limit) -> Option<Deficit> {
+        self.table
+            .take_deficit(&self.spot(hash, limit, Amount::ZERO))
     }
 
-    /// Puts back a deficit that did not reach the server, or of which that is not known.
+    /// The server has it.
     #[cfg(feature = "tokio")]
-    pub(crate) fn put_back(&self, hash: u64, limit: &Limit, cost: Amount, deficit: &Deficit) {
-        self.table.put_back(&self.spot(hash, limit, cost), deficit);
+    pub(crate) fn settled(&self, hash: u64, limit: &Limit, deficit: &Deficit) {
+        self.table
+            .settled(&self.spot(hash, limit, Amount::ZERO), deficit);
+    }
+
+    /// It did not reach the server.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn not_sent(&self, hash: u64, limit: &Limit, deficit: &Deficit) {
+        self.table
+            .not_sent(&self.spot(hash, limit, Amount::ZERO), deficit);
     }
 
     fn spot(&self, hash: u64, limit: &Limit, cost: Amount) -> Spot {
@@ -181,12 +196,25 @@ impl Local {
         let (limit, bucket) = self.aggregate.as_ref()?;
         let mut bucket = bucket.lock().unwrap_or_else(PoisonError::into_inner);
         let decision = bucket.acquire(limit, cost, now);
-        match decision.effect {
-            Effect::Put { bucket: after, .. } => *bucket = after,
-            Effect::Delete => *bucket = Bucket::full(limit, now),
-            Effect::Nothing => {}
-        }
+        keep(&mut bucket, limit, &decision, now);
         (!decision.is_allowed()).then_some(decision.outcome)
+    }
+
+    fn give_back_to_aggregate(&self, amount: Amount) {
+        if let Some((limit, bucket)) = &self.aggregate {
+            let now = self.clock.now();
+            let mut bucket = bucket.lock().unwrap_or_else(PoisonError::into_inner);
+            let decision = bucket.credit(limit, amount, now);
+            keep(&mut bucket, limit, &decision, now);
+        }
+    }
+}
+
+fn keep(bucket: &mut Bucket, limit: &Limit, decision: &Decision, now: u64) {
+    match decision.effect {
+        Effect::Put { bucket: after, .. } => *bucket = after,
+        Effect::Delete => *bucket = Bucket::full(limit, now),
+        Effect::Nothing => {}
     }
 }
 
@@ -238,7 +266,7 @@ mod tests {
             .map(|_| {
                 u32::from(
                     local
-                        .decide(1, limit, Act::Acquire(Amount::ONE))
+                        .decide(1, limit, Act::Acquire(Amount::ONE), false)
                         .is_allowed(),
                 )
             })
@@ -263,9 +291,11 @@ mod tests {
         clock.advance(Duration::from_secs(1));
         assert_eq!(admitted(&local, &limit, 5), 1);
         let ten = Amount::from_tokens(10).unwrap();
-        assert!(local.decide(2, &limit, Act::Acquire(ten)).is_allowed());
+        assert!(local
+            .decide(2, &limit, Act::Acquire(ten), false)
+            .is_allowed());
         let eleven = Amount::from_tokens(11).unwrap();
-        let decision = local.decide(3, &limit, Act::Acquire(eleven));
+        let decision = local.decide(3, &limit, Act::Acquire(eleven), false);
         assert_eq!(decision.outcome, Outcome::Never);
     }
 
@@ -299,7 +329,9 @@ mod tests {
             threads.map(|thread| thread.join().unwrap()).iter().sum()
         });
         assert_eq!(denied, 0);
-        let left = local.decide(1, &limit, Act::Peek(Amount::ZERO)).remaining;
+        let left = local
+            .decide(1, &limit, Act::Peek(Amount::ZERO), false)
+            .remaining;
         assert_eq!(left, 1_000_000_001 - 2_000_000);
     }
 
@@ -312,7 +344,7 @@ mod tests {
                 .map(|key| {
                     u32::from(
                         local
-                            .decide(key, &limit, Act::Acquire(Amount::ONE))
+                            .decide(key, &limit, Act::Acquire(Amount::ONE), false)
                             .is_allowed(),
                     )
                 })
@@ -320,11 +352,13 @@ mod tests {
         };
         assert_eq!(all(0), 10);
         // What the aggregate refused was taken from no bucket.
-        let left = local.decide(50, &limit, Act::Peek(Amount::ZERO)).remaining;
+        let left = local
+            .decide(50, &limit, Act::Peek(Amount::ZERO), false)
+            .remaining;
         assert_eq!(left, 4);
         clock.advance(Duration::from_secs(1));
         assert_eq!(all(1_000), 5);
-        let refused = local.decide(2_000, &limit, Act::Acquire(Amount::ONE));
+        let refused = local.decide(2_000, &limit, Act::Acquire(Amount::ONE), false);
         assert!(
             matches!(refused.outcome, Outcome::Denied { retry_after } if retry_after > Wait::NONE)
         );
@@ -338,13 +372,13 @@ mod tests {
         let allowed = |decisions: &[Decision]| -> Vec<bool> {
             decisions.iter().map(Decision::is_allowed).collect()
         };
-        assert_eq!(allowed(&local.decide_all(&both)), [true, true]);
-        assert_eq!(allowed(&local.decide_all(&both)), [true, true]);
-        let third = local.decide_all(&both);
+        assert_eq!(allowed(&local.decide_all(&both, false)), [true, true]);
+        assert_eq!(allowed(&local.decide_all(&both, false)), [true, true]);
+        let third = local.decide_all(&both, false);
         assert_eq!(allowed(&third), [true, false]);
         assert_eq!(third[0].remaining, 8, "given back");
         let reversed = [both[1], both[0]];
-        assert_eq!(allowed(&local.decide_all(&reversed)), [false, true]);
+        assert_eq!(allowed(&local.decide_all(&reversed, false)), [false, true]);
         assert_eq!(admitted(&local, &wide, 100), 8);
     }
 
@@ -353,24 +387,67 @@ mod tests {
         let (local, _) = local(1, None);
         let limit = limit("10", "1");
         let tokens = |count| Amount::from_tokens(count).unwrap();
-        assert_eq!(local.decide(1, &limit, Act::Debit(tokens(13))).remaining, 0);
+        assert_eq!(
+            local
+                .decide(1, &limit, Act::Debit(tokens(13)), false)
+                .remaining,
+            0
+        );
         assert!(!local
-            .decide(1, &limit, Act::Peek(Amount::ZERO))
+            .decide(1, &limit, Act::Peek(Amount::ZERO), false)
             .is_allowed());
-        assert_eq!(local.decide(1, &limit, Act::Credit(tokens(5))).remaining, 2);
+        assert_eq!(
+            local
+                .decide(1, &limit, Act::Credit(tokens(5)), false)
+                .remaining,
+            2
+        );
         let reserve = Act::Reserve {
             cost: tokens(4),
             max_wait_ms: 2_000,
         };
-        let decision = local.decide(1, &limit, reserve);
+        let decision = local.decide(1, &limit, reserve, false);
         let Outcome::Allowed { wait } = decision.outcome else {
             panic!("{decision:?}");
         };
         assert_eq!(wait.micros(), 2_000_000);
-        assert!(!local.decide(1, &limit, reserve).is_allowed());
+        assert!(!local.decide(1, &limit, reserve, false).is_allowed());
         assert_eq!(
-            local.decide(1, &limit, Act::Credit(tokens(100))).remaining,
+            local
+                .decide(1, &limit, Act::Credit(tokens(100)), false)
+                .remaining,
             10
         );
+    }
+
+    /// A request above the share has room of its own; a refund of a part of it makes no
+    /// tokens, however often it is done.
+    #[test]
+    fn refunds_of_dear_requests_mint_nothing() {
+        let (local, _) = local(10, None);
+        let limit = limit("100000", "1");
+        let tokens = |count| Amount::from_tokens(count).unwrap();
+        let mut taken = 0;
+        for _ in 0..100 {
+            let dear = Act::Acquire(tokens(20_000));
+            if local.decide(1, &limit, dear, false).is_allowed() {
+                taken += 20_000;
+                local.decide(1, &limit, Act::Credit(tokens(10_000)), false);
+                taken -= 10_000;
+            }
+        }
+        assert!(taken <= 20_000, "{taken}");
+    }
+
+    /// Nothing was let through, so the aggregate has all its tokens.
+    #[test]
+    fn the_aggregate_loses_nothing_to_what_is_denied() {
+        let (local, _) = local(1, Some(limit("10", "1")));
+        let (wide, none) = (limit("100", "1"), limit("0", "1"));
+        for _ in 0..20 {
+            let both = [(1, &wide, Amount::ONE), (2, &none, Amount::ONE)];
+            assert!(!local.decide_all(&both, false)[1].is_allowed());
+        }
+        assert_eq!(admitted(&local, &wide, 20), 10);
     }
 }

@@ -1,7 +1,7 @@
 //! Seen from outside: counters, hooks, and two log lines.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -93,8 +93,9 @@ struct Stripe([AtomicU64; COUNTS]);
 pub(crate) struct Watch {
     stripes: [Stripe; STRIPES],
     observer: Option<Arc<dyn Observer>>,
-    /// How many targets are degraded now.
-    degraded: AtomicUsize,
+    /// How many targets are degraded now. For an instant below zero, where one recovers
+    /// before another thread has noted that it was degraded.
+    degraded: AtomicI64,
 }
 
 impl fmt::Debug for Watch {
@@ -115,7 +116,7 @@ impl Watch {
         Self {
             stripes: Default::default(),
             observer,
-            degraded: AtomicUsize::new(0),
+            degraded: AtomicI64::new(0),
         }
     }
 
@@ -222,11 +223,7 @@ impl Watch {
 
     pub(crate) fn degraded(&self, target: &str, reason: Reason) {
         self.count(Count::Degraded);
-        let targets = self
-            .degraded
-            .fetch_add(1, Ordering::Relaxed)
-            .saturating_add(1);
-        self.gauge(targets);
+        self.change_degraded(1);
         #[cfg(feature = "tracing")]
         tracing::warn!(target, %reason, "rate limits are local: the server is away");
         if let Some(observer) = &self.observer {
@@ -249,13 +246,19 @@ impl Watch {
 
     /// A degraded target is no more: the cluster has lost it, or the client is dropped.
     pub(crate) fn forget_degraded(&self) {
-        let before = self
+        self.change_degraded(-1);
+    }
+
+    fn change_degraded(&self, by: i64) {
+        let targets = self
             .degraded
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |targets| {
-                targets.checked_sub(1)
-            })
-            .unwrap_or_default();
-        self.gauge(before.saturating_sub(1));
+            .fetch_add(by, Ordering::Relaxed)
+            .saturating_add(by);
+        #[cfg(feature = "metrics")]
+        metrics::gauge!("tokenbucket_degraded_targets")
+            .set(i32::try_from(targets).map_or(f64::MAX, f64::from));
+        #[cfg(not(feature = "metrics"))]
+        let _ = targets;
     }
 
     pub(crate) fn module_lost(&self, target: &str) {
@@ -267,15 +270,6 @@ impl Watch {
         if let Some(observer) = &self.observer {
             observer.module_lost(target);
         }
-    }
-
-    #[cfg_attr(not(feature = "metrics"), allow(clippy::unused_self))]
-    fn gauge(&self, targets: usize) {
-        #[cfg(feature = "metrics")]
-        metrics::gauge!("tokenbucket_degraded_targets")
-            .set(u32::try_from(targets).map_or(f64::MAX, f64::from));
-        #[cfg(not(feature = "metrics"))]
-        let _ = targets;
     }
 }
 

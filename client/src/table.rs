@@ -14,56 +14,48 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use tokenbucket_core::{Amount, Bucket, Decision, Effect, Limit, STORED_LEN};
+use tokenbucket_core::{Amount, Bucket, Decision, Effect, Limit, Wait, STORED_LEN};
 
 const WAYS: usize = 8;
 /// The tick in which the instant is noted at which a bucket is full: 2^10 microseconds.
 /// 48 bits of them are 9,000 years.
 const TICK_BITS: u32 = 10;
+const ATTO_PER_MICRO: u128 = 1_000_000_000_000;
 const PICO_PER_MICRO: u128 = 1_000_000;
 const ATTO_PER_PICO: u128 = 1_000_000;
 
 /// One bucket: 40 bytes.
+///
+/// What is kept is what is missing, not the level: the room of a local bucket depends on
+/// the request ([`Spot`]), and what is missing does not.
 #[derive(Clone, Copy, Debug, Default)]
 struct Entry {
     /// The part of the hash that is not spent on choosing the set; 0 for an empty place.
     tag: u32,
-    /// The number of replicas whose share the level is of.
+    /// The number of replicas whose share it is of.
     replicas: u16,
     /// When it is full, in ticks, rounded up: the upper and the lower part.
     full_at_upper: u16,
     full_at_lower: u32,
-    bucket: [u8; STORED_LEN],
-    /// Of what is missing in the bucket, the part whose debit was sent to the server
-    /// without a reply, in microtokens at the bucket's stamp. Paid off first by what
-    /// flows in.
+    /// A bucket as stored, whose level is below zero by what is missing.
+    missing: [u8; STORED_LEN],
+    /// Of what is missing, the part that was sent to the server without a reply, in
+    /// microtokens at the bucket's stamp. Paid off first by what flows in.
     sent: u64,
 }
 
 /// What a key owes the server for what was taken locally.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Deficit {
-    /// What is missing in the local bucket.
-    missing: Amount,
-    /// Of that, what was sent once before, with no reply.
-    sent: u64,
+    /// All that was missing, in microtokens.
+    missing: u64,
+    owed: Amount,
 }
 
 impl Deficit {
-    /// What the server has to be told.
-    pub(crate) fn owed(&self) -> Amount {
-        let sent = u128::from(self.sent).saturating_mul(PICO_PER_MICRO);
-        let owed = self.missing.picotokens().saturating_sub(sent);
-        Amount::from_picotokens(owed).unwrap_or(Amount::MAX)
-    }
-
-    /// This deficit after it was sent: whether it arrived is not known.
-    pub(crate) fn after_sending(self) -> Self {
-        let all = self.missing.picotokens().div_ceil(PICO_PER_MICRO);
-        Self {
-            sent: u64::try_from(all).unwrap_or(u64::MAX),
-            ..self
-        }
+    /// What the server has to be told; above zero.
+    pub(crate) const fn owed(&self) -> Amount {
+        self.owed
     }
 }
 
@@ -98,54 +90,89 @@ impl Table {
         }
     }
 
-    /// Whether at `now` any bucket may have something to say. One load.
-    pub(crate) fn is_in_use(&self, now: u64) -> bool {
+    /// Whether at `now` any bucket may have something to say. One load, where none ever had.
+    pub(crate) fn is_in_use(&self, now: impl FnOnce() -> u64) -> bool {
         // Ordering: a bucket that another thread puts in at this moment may be missed, as
         // it would be had this call come a moment earlier.
-        self.last_full_at.load(Ordering::Relaxed) > now
+        let last = self.last_full_at.load(Ordering::Relaxed);
+        last > 0 && last > now()
     }
 
-    /// Decides on the key's bucket with `rule`, and keeps what that says to keep.
-    pub(crate) fn decide(&self, spot: &Spot, rule: impl FnOnce(&Bucket) -> Decision) -> Decision {
+    /// Decides on the key's bucket with `rule`, and keeps what that says to keep. When it is
+    /// allowed, `sent` of it counts as sent to the server.
+    pub(crate) fn decide(
+        &self,
+        spot: &Spot,
+        sent: Amount,
+        rule: impl FnOnce(&Bucket) -> Decision,
+    ) -> Decision {
         self.at(spot, |set, tag| {
-            let found = set.find(tag);
-            let before = found.map_or_else(|| self.newcomer(set, spot), |at| set.bucket(at, spot));
+            let (before, sent_before) = set
+                .find(tag)
+                .map_or_else(|| (self.newcomer(set, spot), 0), |at| set.held(at, spot));
             let decision = rule(&before);
-            if decision.effect != Effect::Nothing {
-                let sent = found.map_or(0, |at| set.sent(at, spot));
-                self.keep(set, spot, tag, &decision, sent);
+            let sent = if decision.is_allowed() {
+                sent_before.saturating_add(micro(sent))
+            } else {
+                sent_before
+            };
+            match decision.effect {
+                Effect::Nothing => {}
+                Effect::Put { bucket, .. } => {
+                    self.keep(set, spot, tag, &bucket, decision.reset_after, sent);
+                }
+                Effect::Delete => set.forget(tag),
             }
             decision
         })
     }
 
-    /// Forgets the key's bucket, and gives what was missing in it.
+    /// What the key owes the server, which is sent now: it counts as sent from here on, so
+    /// that nobody else sends it. The bucket goes on limiting until the server has
+    /// [answered](Self::settled).
     pub(crate) fn take_deficit(&self, spot: &Spot) -> Option<Deficit> {
         self.at(spot, |set, tag| {
             let at = set.find(tag)?;
-            let capacity = spot.limit.capacity.attotokens();
-            let level = set.bucket(at, spot).level_at(&spot.limit, spot.now);
-            let sent = set.sent(at, spot);
-            set.clear(at);
-            let missing = capacity.saturating_sub(level).max(0).unsigned_abs();
-            let pico = missing / ATTO_PER_PICO;
-            let missing = Amount::from_picotokens(pico).unwrap_or(Amount::MAX);
-            (!missing.is_zero()).then_some(Deficit { missing, sent })
+            let (bucket, sent) = set.held(at, spot);
+            let level = bucket.level_at(&spot.limit, spot.now);
+            let missing = spot.limit.capacity.attotokens().saturating_sub(level);
+            let missing = missing.max(0).unsigned_abs() / ATTO_PER_PICO;
+            let owed = missing.saturating_sub(u128::from(sent).saturating_mul(PICO_PER_MICRO));
+            let owed = Amount::from_picotokens(owed).unwrap_or(Amount::MAX);
+            if owed.is_zero() {
+                return None;
+            }
+            let missing = u64::try_from(missing.div_ceil(PICO_PER_MICRO)).unwrap_or(u64::MAX);
+            self.keep_level(set, spot, tag, level, missing);
+            Some(Deficit { missing, owed })
         })
     }
 
-    /// Puts back what [`take_deficit`](Self::take_deficit) took, with what others have
-    /// taken locally meanwhile.
-    pub(crate) fn put_back(&self, spot: &Spot, deficit: &Deficit) {
+    /// The server has it: what was missing then is not any more.
+    pub(crate) fn settled(&self, spot: &Spot, deficit: &Deficit) {
         self.at(spot, |set, tag| {
-            let found = set.find(tag);
-            let before = found.map_or_else(
-                || Bucket::full(&spot.limit, spot.now),
-                |at| set.bucket(at, spot),
-            );
-            let sent = found.map_or(0, |at| set.sent(at, spot));
-            let decision = before.debit(&spot.limit, deficit.missing, spot.now);
-            self.keep(set, spot, tag, &decision, sent.saturating_add(deficit.sent));
+            let Some(at) = set.find(tag) else {
+                return;
+            };
+            let (bucket, sent) = set.held(at, spot);
+            // What is left of it after what has flowed in meanwhile.
+            let paid = sent.min(deficit.missing);
+            let atto = i128::from(paid).saturating_mul(i128::from(1_000_000_000_000_u64));
+            let level = bucket.level_at(&spot.limit, spot.now).saturating_add(atto);
+            self.keep_level(set, spot, tag, level, sent.saturating_sub(paid));
+        });
+    }
+
+    /// It did not reach the server: it is owed still.
+    pub(crate) fn not_sent(&self, spot: &Spot, deficit: &Deficit) {
+        self.at(spot, |set, tag| {
+            let Some(at) = set.find(tag) else {
+                return;
+            };
+            let (bucket, sent) = set.held(at, spot);
+            let level = bucket.level_at(&spot.limit, spot.now);
+            let sent = sent.saturating_sub(micro(deficit.owed));
+            self.keep_level(set, spot, tag, level, sent);
         });
     }
 
@@ -179,20 +206,40 @@ impl Table {
         Bucket::new(full.level().saturating_sub(flow), spot.now)
     }
 
-    fn keep(&self, set: &mut Set<'_>, spot: &Spot, tag: u32, decision: &Decision, sent: u64) {
-        let Effect::Put { bucket, .. } = decision.effect else {
-            if let Some(at) = set.find(tag) {
-                set.clear(at);
-            }
-            return;
-        };
+    /// Keeps a level of now, in attotokens.
+    fn keep_level(&self, set: &mut Set<'_>, spot: &Spot, tag: u32, level: i128, sent: u64) {
+        let bucket = Bucket::new(level, spot.now);
+        let reset_after = bucket
+            .check(&spot.limit, Amount::ZERO, spot.now)
+            .reset_after;
+        if reset_after == Wait::NONE {
+            set.forget(tag);
+        } else {
+            self.keep(set, spot, tag, &bucket, reset_after, sent);
+        }
+    }
+
+    fn keep(
+        &self,
+        set: &mut Set<'_>,
+        spot: &Spot,
+        tag: u32,
+        bucket: &Bucket,
+        reset_after: Wait,
+        sent: u64,
+    ) {
         let at = set.find(tag).unwrap_or_else(|| set.victim(spot.now).0);
-        let until_full = u64::try_from(decision.reset_after.micros()).unwrap_or(u64::MAX);
+        let until_full = u64::try_from(reset_after.micros()).unwrap_or(u64::MAX);
         let full_at = spot.now.saturating_add(until_full);
         // Ordering: see `is_in_use`.
         self.last_full_at.fetch_max(full_at, Ordering::Relaxed);
         let ticks = full_at.div_ceil(1 << TICK_BITS);
         let [a, b, c, d, ..] = ticks.to_le_bytes();
+        let below = bucket
+            .level()
+            .saturating_sub(spot.limit.capacity.attotokens())
+            .min(0);
+        let missing = below.unsigned_abs().div_ceil(ATTO_PER_MICRO);
         set.put(
             at,
             Entry {
@@ -200,11 +247,16 @@ impl Table {
                 replicas: spot.replicas,
                 full_at_upper: u16::try_from(ticks >> 32).unwrap_or(u16::MAX),
                 full_at_lower: u32::from_le_bytes([a, b, c, d]),
-                bucket: bucket.encode(),
-                sent,
+                missing: Bucket::new(below, bucket.stamp()).encode(),
+                sent: sent.min(u64::try_from(missing).unwrap_or(u64::MAX)),
             },
         );
     }
+}
+
+/// In microtokens, rounded up.
+fn micro(amount: Amount) -> u64 {
+    u64::try_from(amount.picotokens().div_ceil(PICO_PER_MICRO)).unwrap_or(u64::MAX)
 }
 
 /// The eight places of a set, while it is locked.
@@ -223,49 +275,46 @@ impl Set<'_> {
         self.0.iter().position(|entry| entry.tag == tag)
     }
 
-    fn get(&self, at: usize) -> Entry {
-        self.0.get(at).copied().unwrap_or_default()
-    }
-
     fn put(&mut self, at: usize, entry: Entry) {
         if let Some(place) = self.0.get_mut(at) {
             *place = entry;
         }
     }
 
-    fn clear(&mut self, at: usize) {
-        self.put(at, Entry::default());
+    fn forget(&mut self, tag: u32) {
+        if let Some(at) = self.find(tag) {
+            self.put(at, Entry::default());
+        }
     }
 
-    /// The bucket in that place. Where the number of replicas has changed since, what is
-    /// left in it is rescaled to the new share: as full as before, in parts of the share.
-    fn bucket(&self, at: usize, spot: &Spot) -> Bucket {
-        let entry = self.get(at);
-        let Ok(bucket) = Bucket::decode(&entry.bucket) else {
-            return Bucket::full(&spot.limit, spot.now);
+    /// The bucket in that place, and what is left of its sent part at the spot's instant, in
+    /// microtokens. Where the number of replicas has changed since, both are rescaled to the
+    /// new share: as full as before, in parts of the share.
+    fn held(&self, at: usize, spot: &Spot) -> (Bucket, u64) {
+        let entry = self.0.get(at).copied().unwrap_or_default();
+        let Ok(below) = Bucket::decode(&entry.missing) else {
+            return (Bucket::full(&spot.limit, spot.now), 0);
         };
-        if entry.replicas == spot.replicas {
-            return bucket;
+        let (mut level, mut sent) = (below.level(), i128::from(entry.sent));
+        if entry.replicas != spot.replicas {
+            let rescale = |part: i128| {
+                part.saturating_mul(entry.replicas.into())
+                    .checked_div(spot.replicas.into())
+                    .unwrap_or(part)
+            };
+            (level, sent) = (rescale(level), rescale(sent));
         }
-        let level = bucket
-            .level()
-            .saturating_mul(entry.replicas.into())
-            .checked_div(spot.replicas.into())
-            .unwrap_or(bucket.level());
-        Bucket::new(level, bucket.stamp())
-    }
-
-    /// What is left of that place's sent part, in microtokens, after what has flowed in.
-    fn sent(&self, at: usize, spot: &Spot) -> u64 {
-        let entry = self.get(at);
-        if entry.sent == 0 {
-            return 0;
+        let capacity = spot.limit.capacity.attotokens();
+        let bucket = Bucket::new(level.saturating_add(capacity), below.stamp());
+        if sent == 0 {
+            return (bucket, 0);
         }
-        let stamp = Bucket::decode(&entry.bucket).map_or(spot.now, |bucket| bucket.stamp());
-        let atto = i128::from(entry.sent).saturating_mul(1_000_000_000_000);
-        let level = Bucket::new(atto.saturating_neg(), stamp).level_at(&spot.limit, spot.now);
-        let left = level.min(0).unsigned_abs().div_ceil(1_000_000_000_000);
-        u64::try_from(left).unwrap_or(u64::MAX)
+        // A debt that what flows in pays off.
+        let debt = sent.saturating_mul(i128::from(1_000_000_000_000_u64));
+        let debt = Bucket::new(debt.saturating_neg(), below.stamp());
+        let left = debt.level_at(&spot.limit, spot.now).min(0).unsigned_abs();
+        let left = u64::try_from(left.div_ceil(ATTO_PER_MICRO)).unwrap_or(u64::MAX);
+        (bucket, left)
     }
 
     /// The place for a newcomer: an empty one, or that of the bucket which is soonest
@@ -316,7 +365,7 @@ mod tests {
 
     fn acquire(table: &Table, spot: &Spot, cost: u64) -> bool {
         table
-            .decide(spot, |bucket| {
+            .decide(spot, Amount::ZERO, |bucket| {
                 bucket.acquire(&spot.limit, tokens(cost), spot.now)
             })
             .is_allowed()
@@ -324,7 +373,7 @@ mod tests {
 
     fn level(table: &Table, spot: &Spot) -> u64 {
         table
-            .decide(spot, |bucket| {
+            .decide(spot, Amount::ZERO, |bucket| {
                 bucket.check(&spot.limit, Amount::ZERO, spot.now)
             })
             .remaining
@@ -339,17 +388,17 @@ mod tests {
     fn a_bucket_is_kept_until_it_is_full() {
         let table = Table::new(64, false);
         let at = spot(1, SECOND);
-        assert!(!table.is_in_use(SECOND));
+        assert!(!table.is_in_use(|| SECOND));
         assert!(acquire(&table, &at, 25));
         assert!(!acquire(&table, &at, 1));
-        assert!(table.is_in_use(SECOND));
+        assert!(table.is_in_use(|| SECOND));
         let later = Spot {
             now: 11 * SECOND,
             ..at
         };
         assert_eq!(level(&table, &later), 10);
-        assert!(table.is_in_use(25 * SECOND));
-        assert!(!table.is_in_use(26 * SECOND));
+        assert!(table.is_in_use(|| 25 * SECOND));
+        assert!(!table.is_in_use(|| 26 * SECOND));
         assert_eq!(level(&table, &spot(1, 26 * SECOND)), 25);
     }
 
@@ -360,7 +409,7 @@ mod tests {
             assert!(acquire(&table, &spot(key, SECOND), 1));
         }
         let outcome = table
-            .decide(&spot(9, SECOND), |bucket| {
+            .decide(&spot(9, SECOND), Amount::ZERO, |bucket| {
                 bucket.acquire(&spot(9, SECOND).limit, tokens(26), SECOND)
             })
             .outcome;
@@ -464,7 +513,24 @@ mod tests {
         let deficit = table.take_deficit(&later).unwrap();
         assert_eq!(deficit.owed(), tokens(8));
         assert_eq!(table.take_deficit(&later), None);
+        // Until the server has answered, the bucket is as it was.
+        assert_eq!(level(&table, &later), 17);
+        table.settled(&later, &deficit);
         assert_eq!(level(&table, &later), 25);
+    }
+
+    /// What is taken while the debt is on its way is owed after it.
+    #[test]
+    fn what_is_taken_meanwhile_is_owed_after_it() {
+        let table = Table::new(64, false);
+        let at = spot(1, SECOND);
+        assert!(acquire(&table, &at, 10));
+        let deficit = table.take_deficit(&at).unwrap();
+        let later = spot(1, 2 * SECOND);
+        assert!(acquire(&table, &later, 3));
+        table.settled(&later, &deficit);
+        assert_eq!(level(&table, &later), 22);
+        assert_eq!(table.take_deficit(&later).unwrap().owed(), tokens(3));
     }
 
     #[test]
@@ -473,9 +539,8 @@ mod tests {
         let at = spot(1, SECOND);
         assert!(acquire(&table, &at, 10));
         let deficit = table.take_deficit(&at).unwrap();
-        // Another call is admitted locally meanwhile.
         assert!(acquire(&table, &at, 3));
-        table.put_back(&at, &deficit);
+        table.not_sent(&at, &deficit);
         assert_eq!(level(&table, &at), 12);
         assert_eq!(table.take_deficit(&at).unwrap().owed(), tokens(13));
     }
@@ -487,18 +552,42 @@ mod tests {
         let table = Table::new(64, false);
         let at = spot(1, SECOND);
         assert!(acquire(&table, &at, 10));
-        let deficit = table.take_deficit(&at).unwrap();
-        table.put_back(&at, &deficit.after_sending());
+        assert!(table.take_deficit(&at).is_some());
         assert_eq!(level(&table, &at), 15);
         // 4 flow in, which pay off the part that was sent; 5 more are taken.
         let later = spot(1, 5 * SECOND);
         assert!(acquire(&table, &later, 5));
         assert_eq!(level(&table, &later), 14);
-        let deficit = table.take_deficit(&later).unwrap();
-        assert_eq!(deficit.owed(), tokens(5));
-        table.put_back(&later, &deficit.after_sending());
-        let deficit = table.take_deficit(&later).unwrap();
-        assert_eq!(deficit.owed(), Amount::ZERO);
+        assert_eq!(table.take_deficit(&later).unwrap().owed(), tokens(5));
+        assert_eq!(table.take_deficit(&later), None);
+    }
+
+    /// A request whose reply was lost may have been debited by the server.
+    #[test]
+    fn a_request_that_was_sent_is_not_owed() {
+        let table = Table::new(64, false);
+        let at = spot(1, SECOND);
+        let lost = table.decide(&at, tokens(4), |bucket| {
+            bucket.acquire(&at.limit, tokens(4), at.now)
+        });
+        assert!(lost.is_allowed());
+        assert_eq!((level(&table, &at), table.take_deficit(&at)), (21, None));
+        assert!(acquire(&table, &at, 2));
+        assert_eq!(table.take_deficit(&at).unwrap().owed(), tokens(2));
+    }
+
+    /// The room of a bucket is that of the request; what is missing is what was taken.
+    #[test]
+    fn a_dear_request_owes_what_it_took_whoever_settles() {
+        let table = Table::new(64, false);
+        let dear = Spot {
+            limit: limit("50", "1"),
+            ..spot(1, SECOND)
+        };
+        assert!(acquire(&table, &dear, 50));
+        let cheap = spot(1, SECOND);
+        assert!(!acquire(&table, &cheap, 1));
+        assert_eq!(table.take_deficit(&cheap).unwrap().owed(), tokens(50));
     }
 
     /// F09: as large after any number of keys as at the start.

@@ -15,7 +15,8 @@ use arc_swap::ArcSwap;
 use redis::Value;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
-use tokio::time::{timeout, timeout_at, Instant};
+use tokio::task::JoinSet;
+use tokio::time::{timeout_at, Instant};
 
 use crate::breaker::{Breaker, Change};
 use crate::fault::Fault;
@@ -28,6 +29,10 @@ use super::Shared;
 const SLOTS: usize = 16_384;
 /// How the map is called in logs.
 const NAME: &str = "cluster";
+/// How many nodes are asked for the map at once.
+const AT_ONCE: usize = 3;
+/// After so long a refresh is nobody's any more.
+const FORGOTTEN: Duration = Duration::from_secs(5);
 /// Microseconds between two refreshes that nobody waits for.
 const REFRESH_EVERY: u64 = 250_000;
 
@@ -37,7 +42,9 @@ pub(super) struct Cluster {
     map: ArcSwap<Map>,
     connect_timeout: Duration,
     shared: Arc<Shared>,
-    refreshing: Mutex<Option<watch::Receiver<Refreshed>>>,
+    /// The refresh that is under way, and the instant from which on nobody waits for it any
+    /// more: its runtime may never be driven again.
+    refreshing: Mutex<Option<(std::time::Instant, watch::Receiver<Refreshed>)>>,
     /// The instant, in microseconds, before which no refresh is begun in the background.
     next_refresh: AtomicU64,
     /// For keys that no node is known for.
@@ -106,7 +113,7 @@ impl Cluster {
             return Ok(target);
         }
         let shared = &self.shared;
-        let Some(permit) = self.breaker.admit(shared.clock.now()) else {
+        let Some(permit) = self.breaker.admit(|| shared.clock.now()) else {
             return Err(Fault::Away(Reason::BreakerOpen));
         };
         let refreshed = match timeout_at(deadline, self.refresh()).await {
@@ -126,13 +133,18 @@ impl Cluster {
             }
             _ => {
                 if permit.succeeded() == Change::Closed {
-                    let since = self.degraded_at.load(Ordering::Relaxed);
-                    let passed = shared.clock.now().saturating_sub(since);
-                    shared.watch.recovered(NAME, Duration::from_micros(passed));
+                    self.recovered();
                 }
             }
         }
         found
+    }
+
+    fn recovered(&self) {
+        let since = self.degraded_at.load(Ordering::Relaxed);
+        let passed = self.shared.clock.now().saturating_sub(since);
+        let watch = &self.shared.watch;
+        watch.recovered(NAME, Duration::from_micros(passed));
     }
 
     /// All nodes that serve slots.
@@ -162,8 +174,6 @@ impl Cluster {
         let slot = slot(key);
         self.map.rcu(|map| {
             let mut map = Map::clone(map);
-            map.nodes
-                .insert(target.name().to_string(), Arc::clone(&target));
             if let Some(owner) = map.slots.get_mut(slot) {
                 *owner = Some(Arc::clone(&target));
             }
@@ -173,17 +183,31 @@ impl Cluster {
         Ok(target)
     }
 
-    /// The node at `address`, as `from` writes it: without a host it is `from`'s own.
+    /// The node at `address`, as `from` writes it: without a host it is `from`'s own. From
+    /// now on it is known.
     pub(super) fn node(&self, address: &str, from: &Arc<Target>) -> Result<Arc<Target>, Fault> {
         let (host, port) = address
             .rsplit_once(':')
             .ok_or(Fault::Away(Reason::Corrupt))?;
         let port = port.parse().map_err(|_| Fault::Away(Reason::Corrupt))?;
         let own = from.name().rsplit_once(':').map_or("", |(host, _)| host);
-        let host = if host.is_empty() { own } else { host };
+        let host = match host {
+            "" | "?" => own,
+            host => host,
+        };
         let map = self.map.load();
-        self.target_at(&map, host.trim_matches(['[', ']']), port)
-            .map_err(Fault::Broken)
+        let target = self
+            .target_at(&map, host.trim_matches(['[', ']']), port)
+            .map_err(Fault::Broken)?;
+        if !map.nodes.contains_key(target.name()) {
+            self.map.rcu(|map| {
+                let mut map = Map::clone(map);
+                let name = target.name().to_string();
+                map.nodes.insert(name, Arc::clone(&target));
+                map
+            });
+        }
+        Ok(target)
     }
 
     fn target_at(&self, map: &Map, host: &str, port: u16) -> Result<Arc<Target>, Error> {
@@ -238,9 +262,11 @@ impl Cluster {
             .refreshing
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        if let Some(refreshed) = &*refreshing {
+        let now = std::time::Instant::now();
+        if let Some((until, refreshed)) = &*refreshing {
             // Nobody sends any more when its runtime has ended.
-            if refreshed.has_changed().is_ok() && refreshed.borrow().is_none() {
+            let alive = refreshed.has_changed().is_ok() && refreshed.borrow().is_none();
+            if alive && now < *until {
                 return Ok(refreshed.clone());
             }
         }
@@ -251,7 +277,8 @@ impl Cluster {
             )));
         };
         let (result, refreshed) = watch::channel(None);
-        *refreshing = Some(refreshed.clone());
+        let until = now.checked_add(FORGOTTEN).unwrap_or(now);
+        *refreshing = Some((until, refreshed.clone()));
         let cluster = Arc::clone(self);
         runtime.spawn(async move {
             let map = cluster.ask_for_map().await;
@@ -260,37 +287,85 @@ impl Cluster {
         Ok(refreshed)
     }
 
-    /// Asks the nodes one after the other, first those that answered last time.
-    async fn ask_for_map(&self) -> Result<(), Fault> {
+    /// Asks some nodes at once, first those that answered last time, until one knows who
+    /// serves every slot; failing that, the one that knows most is believed. A node that
+    /// knows nobody (it was reset, or has just begun) does not blind the client.
+    async fn ask_for_map(self: &Arc<Self>) -> Result<(), Fault> {
         let map = self.map.load_full();
         let mut nodes: Vec<Arc<Target>> = map.nodes.values().cloned().collect();
         nodes.extend(self.seeds.iter().map(|(_, target)| Arc::clone(target)));
         nodes.sort_by_key(|node| !node.breaker.is_closed());
+        let mut best: Option<(usize, Map)> = None;
         let mut last = Fault::Away(Reason::NoNode);
-        let mut command = redis::cmd("CLUSTER");
-        command.arg("SLOTS");
-        for node in nodes {
-            let asked = timeout(self.connect_timeout, node.query(&command)).await;
-            match asked {
-                Ok(Ok(slots)) => {
-                    if let Some(map) = self.read(&map, &slots, &node) {
-                        self.map.store(Arc::new(map));
-                        return Ok(());
+        let mut waiting = nodes.into_iter();
+        let mut asked = JoinSet::new();
+        loop {
+            while asked.len() < AT_ONCE {
+                let Some(node) = waiting.next() else {
+                    break;
+                };
+                asked.spawn(async move {
+                    let mut command = redis::cmd("CLUSTER");
+                    command.arg("SLOTS");
+                    (node.query(&command).await, node)
+                });
+            }
+            let Some(answer) = asked.join_next().await else {
+                break;
+            };
+            match answer {
+                Ok((Ok(slots), node)) => {
+                    let Some(read) = self.read(&map, &slots, &node) else {
+                        last = Fault::Away(Reason::Corrupt);
+                        continue;
+                    };
+                    let served = read.slots.iter().flatten().count();
+                    if best.as_ref().is_none_or(|(most, _)| served > *most) {
+                        best = Some((served, read));
                     }
-                    last = Fault::Away(Reason::Corrupt);
+                    if served == SLOTS {
+                        break;
+                    }
                 }
-                Ok(Err(Fault::Broken(error))) if error.kind() == ErrorKind::Argument => {
+                Ok((Err(Fault::Broken(error)), _)) if error.kind() == ErrorKind::Argument => {
                     // ERR This instance has cluster support disabled
                     last = Fault::Broken(Error::new(
                         ErrorKind::Setup,
                         format!("{error}: build the client with Client::builder"),
                     ));
                 }
-                Ok(Err(fault)) => last = fault,
-                Err(_) => last = Fault::Away(Reason::Deadline),
+                Ok((Err(fault), _)) => last = fault,
+                // The runtime ends.
+                Err(_) => {}
             }
         }
-        Err(last)
+        match best {
+            Some((1.., read)) => {
+                self.adopt(&map, read);
+                Ok(())
+            }
+            Some((0, _)) => Err(Fault::Away(Reason::NoNode)),
+            None => Err(last),
+        }
+    }
+
+    /// Goes by `map` from now on. Nodes that serve nothing in it are not asked any more, so
+    /// nothing would close their breakers.
+    fn adopt(&self, old: &Map, map: Map) {
+        let nodes = old.nodes.values();
+        let seeds = self.seeds.iter().map(|(_, target)| target);
+        let gone: Vec<Arc<Target>> = nodes
+            .chain(seeds)
+            .filter(|node| !map.nodes.contains_key(node.name()))
+            .cloned()
+            .collect();
+        self.map.store(Arc::new(map));
+        for node in gone {
+            node.retire();
+        }
+        if self.breaker.reset() == Change::Closed {
+            self.recovered();
+        }
     }
 
     /// The reply to CLUSTER SLOTS: first slot, last slot, primary, replicas; each node is

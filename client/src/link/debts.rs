@@ -1,12 +1,10 @@
 //! What was taken locally, told to the server once.
 //!
 //! The first call for a key that was limited locally carries a TB.DEBIT of what is missing
-//! in the local bucket, in the same write and ahead of its own command. The local bucket is
-//! forgotten at that moment, so that only one call carries it. When the call does not
-//! reach the server, it is put back; when that is not known, it is put back as sent: it
-//! goes on limiting, and is never sent again.
-
-use tokenbucket_core::Amount;
+//! in the local bucket, in the same write and ahead of its own command. From that moment it
+//! counts as sent, so that no other call carries it. When the server has it, the local
+//! bucket is forgotten; when it did not reach the server, it is owed again; when that is not
+//! known, the local bucket goes on limiting, and the debt is never sent again.
 
 use crate::client::Inner;
 use crate::limiter::Shape;
@@ -20,7 +18,6 @@ pub(super) struct Debtor<'call> {
     hash: Option<u64>,
     shape: &'call Shape,
     key: &'call [u8],
-    cost: Amount,
 }
 
 impl<'call> Debtor<'call> {
@@ -29,29 +26,13 @@ impl<'call> Debtor<'call> {
         shape: &'call Shape,
         subject: &[u8],
         key: &'call [u8],
-        cost: Amount,
     ) -> Self {
         let hash = inner
             .local
             .is_in_use()
             .then(|| inner.hash(shape.name(), subject));
-        Self {
-            hash,
-            shape,
-            key,
-            cost,
-        }
+        Self { hash, shape, key }
     }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Fate {
-    /// Still here.
-    Kept,
-    /// On its way, or lost.
-    Sent,
-    /// The server has it.
-    Settled,
 }
 
 /// The debts that one call carries.
@@ -64,7 +45,8 @@ struct Owed<'call> {
     debtor: &'call Debtor<'call>,
     hash: u64,
     deficit: Deficit,
-    fate: Fate,
+    /// Whether it may have left.
+    sent: bool,
 }
 
 impl<'call> Debts<'call> {
@@ -80,7 +62,7 @@ impl<'call> Debts<'call> {
             let limit = debtor.shape.limit.exact();
             let local = &self.inner.local;
             let deficit = debtor.hash.and_then(|hash| {
-                let deficit = local.take_deficit(hash, limit, debtor.cost)?;
+                let deficit = local.take_deficit(hash, limit)?;
                 Some((hash, deficit))
             });
             if let Some((hash, deficit)) = deficit {
@@ -88,7 +70,7 @@ impl<'call> Debts<'call> {
                     debtor,
                     hash,
                     deficit,
-                    fate: Fate::Kept,
+                    sent: false,
                 });
             }
         }
@@ -98,7 +80,7 @@ impl<'call> Debts<'call> {
         self.owed.is_empty()
     }
 
-    /// One TB.DEBIT for each, none for those of which nothing is left to say.
+    /// One TB.DEBIT for each.
     pub(super) fn commands(&self) -> impl Iterator<Item = redis::Cmd> + '_ {
         self.owed.iter().map(|owed| {
             let amount = Cost::of(owed.deficit.owed());
@@ -109,16 +91,20 @@ impl<'call> Debts<'call> {
     /// From now on it is not known whether they arrive.
     pub(super) fn are_sent(&mut self) {
         for owed in &mut self.owed {
-            owed.fate = Fate::Sent;
+            owed.sent = true;
         }
     }
 
     /// The server's replies to them, in the same order: `true` where it has debited.
     pub(super) fn are_answered(&mut self, replies: impl Iterator<Item = bool>) {
         for (owed, debited) in self.owed.iter_mut().zip(replies) {
-            owed.fate = if debited { Fate::Settled } else { Fate::Kept };
             if debited {
+                let limit = owed.debtor.shape.limit.exact();
+                let local = &self.inner.local;
+                local.settled(owed.hash, limit, &owed.deficit);
                 self.inner.watch.count(Count::Settled);
+            } else {
+                owed.sent = false;
             }
         }
     }
@@ -126,15 +112,10 @@ impl<'call> Debts<'call> {
 
 impl Drop for Debts<'_> {
     fn drop(&mut self) {
-        for owed in &self.owed {
-            let deficit = match owed.fate {
-                Fate::Kept => owed.deficit,
-                Fate::Sent => owed.deficit.after_sending(),
-                Fate::Settled => continue,
-            };
+        for owed in self.owed.iter().filter(|owed| !owed.sent) {
             let limit = owed.debtor.shape.limit.exact();
             let local = &self.inner.local;
-            local.put_back(owed.hash, limit, owed.debtor.cost, &deficit);
+            local.not_sent(owed.hash, limit, &owed.deficit);
         }
     }
 }

@@ -35,7 +35,7 @@ impl From<redis::RedisError> for DialError {
 
 pub(super) enum Dialer {
     /// One server.
-    One(Client),
+    One(Box<Client>),
     /// The primary that sentinels name.
     #[cfg(feature = "sentinel")]
     Sentinel(Sentinels),
@@ -61,66 +61,59 @@ async fn connect(client: &Client) -> Result<MultiplexedConnection, DialError> {
 }
 
 #[cfg(feature = "sentinel")]
-pub(super) use sentinels::Sentinels;
+pub(super) use sentinels::{AskSentinel, Sentinels};
 
 #[cfg(feature = "sentinel")]
 mod sentinels {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::time::Duration;
-
-    use redis::sentinel::{Sentinel, SentinelNodeConnectionInfo};
-    use redis::{Client, ConnectionInfo};
-    use tokio::time::timeout;
+    use redis::sentinel::SentinelClientBuilder;
+    use redis::{Client, RedisError};
+    use tokio::task::JoinSet;
 
     use crate::fault::Fault;
     use crate::Reason;
 
     use super::DialError;
 
-    pub(in crate::link) struct Sentinels {
-        pub(in crate::link) addresses: Vec<ConnectionInfo>,
-        pub(in crate::link) name: String,
-        pub(in crate::link) node: SentinelNodeConnectionInfo,
-        /// How long one of them may take.
-        pub(in crate::link) patience: Duration,
-        /// The one that answered last.
-        pub(in crate::link) next: AtomicUsize,
-    }
+    /// How each sentinel is asked for the primary.
+    pub(in crate::link) struct Sentinels(pub(in crate::link) Vec<AskSentinel>);
+
+    pub(in crate::link) type AskSentinel =
+        Box<dyn Fn() -> Result<SentinelClientBuilder, RedisError> + Send + Sync>;
 
     impl Sentinels {
-        /// Asks one after the other, beginning with the one that answered last: one that
-        /// is silent costs its part of the time only.
+        /// Asks all of them at once, and takes the first one's word that its primary
+        /// confirms: one that is silent costs nothing.
         pub(in crate::link) async fn primary(&self) -> Result<Client, DialError> {
-            let mut last = DialError::away(Reason::NoNode, "no sentinel answers");
-            let count = self.addresses.len();
-            let first = self.next.load(Ordering::Relaxed);
-            for at in (0..count).map(|step| first.wrapping_add(step)) {
-                let Some(address) = at.checked_rem(count).and_then(|at| self.addresses.get(at))
-                else {
-                    continue;
-                };
-                let asked = timeout(self.patience, self.ask(address.clone())).await;
-                match asked {
-                    Ok(Ok(primary)) => {
-                        self.next.store(at, Ordering::Relaxed);
-                        return Ok(primary);
+            let mut asked = JoinSet::new();
+            for sentinel in &self.0 {
+                let builder = sentinel()?;
+                asked.spawn(async move {
+                    let primary = builder.build()?.async_get_client().await;
+                    Ok::<_, DialError>(primary?)
+                });
+            }
+            let mut broken = None;
+            let mut words = String::from("no sentinel answers");
+            let mut away = false;
+            while let Some(answer) = asked.join_next().await {
+                match answer {
+                    Ok(Ok(primary)) => return Ok(primary),
+                    Ok(Err(error)) if matches!(error.fault, Fault::Broken(_)) => {
+                        broken = Some(error);
                     }
                     Ok(Err(error)) => {
-                        last.words = error.words;
-                        if matches!(error.fault, Fault::Broken(_)) {
-                            last.fault = error.fault;
-                        }
+                        away = true;
+                        words = error.words;
                     }
-                    Err(_) => {}
+                    // The runtime ends.
+                    Err(_) => away = true,
                 }
             }
-            Err(last)
-        }
-
-        async fn ask(&self, address: ConnectionInfo) -> Result<Client, DialError> {
-            let mut sentinel = Sentinel::build(vec![address])?;
-            let primary = sentinel.async_master_for(&self.name, Some(&self.node));
-            Ok(primary.await?)
+            // One that refuses must not outvote those that are merely away.
+            match broken {
+                Some(error) if !away => Err(error),
+                _ => Err(DialError::away(Reason::NoNode, &words)),
+            }
         }
     }
 }

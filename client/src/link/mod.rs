@@ -20,7 +20,7 @@ use crate::breaker::{Breaker, BreakerSettings, Change, Permit};
 use crate::client::Inner;
 use crate::clock::Clock;
 use crate::decision::Decisions;
-use crate::fault::Fault;
+use crate::fault::{Fault, Unanswered};
 use crate::key::Keys;
 use crate::limiter::Shape;
 use crate::local::Act;
@@ -43,6 +43,8 @@ pub(crate) struct Link {
 #[derive(Debug)]
 pub(crate) struct Shared {
     breaker: BreakerSettings,
+    /// How long a probe may be out.
+    lease: Duration,
     clock: Clock,
     watch: Arc<Watch>,
     /// Whether any target has ever answered as the module does.
@@ -56,8 +58,17 @@ enum Route {
     Cluster(Arc<cluster::Cluster>),
 }
 
-/// An answer of the server, or the reason why there is none and the failure mode decides.
-type Answer<T> = Result<Result<T, Reason>, Error>;
+/// An answer of the server, or why there is none and the failure mode decides.
+type Answer<T> = Result<Result<T, Unanswered>, Error>;
+
+/// What came of asking a target.
+struct Missed {
+    fault: Fault,
+    /// It may have been carried out.
+    lost: bool,
+    /// Until the target is asked again.
+    pause: Duration,
+}
 
 /// Where a call goes, and what of it is known before.
 struct Call<'call, T> {
@@ -76,6 +87,7 @@ impl Link {
     ) -> Result<Self, Error> {
         let shared = Arc::new(Shared {
             breaker,
+            lease: settings.deadline.saturating_add(Duration::from_secs(1)),
             clock,
             watch,
             module_seen: AtomicBool::new(false),
@@ -97,13 +109,13 @@ impl Link {
         subject: &[u8],
         act: Act,
     ) -> Answer<Decision> {
-        if self.is_shut() {
-            return Ok(Err(Reason::BreakerOpen));
+        if let Some(shut) = self.shut() {
+            return Ok(Err(shut));
         }
         let key = inner.keys.key(shape.name(), subject);
         let command = wire::command(&key, shape, act);
         let limit = shape.limit;
-        let debtors = [Debtor::new(inner, shape, subject, &key, act.amount())];
+        let debtors = [Debtor::new(inner, shape, subject, &key)];
         // A look writes nothing, not even a debt.
         let debtors = match act {
             Act::Peek(_) | Act::Check(_) => &[],
@@ -125,8 +137,8 @@ impl Link {
         subject: &[u8],
         wanted: &[(&Limiter, Cost)],
     ) -> Answer<Decisions> {
-        if self.is_shut() {
-            return Ok(Err(Reason::BreakerOpen));
+        if let Some(shut) = self.shut() {
+            return Ok(Err(shut));
         }
         let keys: Vec<Vec<u8>> = wanted
             .iter()
@@ -137,9 +149,7 @@ impl Link {
         let debtors: Vec<_> = wanted
             .iter()
             .zip(&keys)
-            .map(|((limiter, cost), key)| {
-                Debtor::new(inner, limiter.shape(), subject, key, cost.amount())
-            })
+            .map(|((limiter, _), key)| Debtor::new(inner, limiter.shape(), subject, key))
             .collect();
         let call = Call {
             key: keys.first().map_or(&[], Vec::as_slice),
@@ -162,7 +172,7 @@ impl Link {
         };
         for target in targets {
             let deadline = self.deadline_from_now()?;
-            let ask = target.check(keys);
+            let ask = target.check(keys, self.is_cluster());
             let result = timeout_at(deadline, ask).await;
             let result = result.unwrap_or(Err(Fault::Away(Reason::Deadline)));
             if result.is_ok() {
@@ -180,29 +190,28 @@ impl Link {
         Ok(())
     }
 
-    /// Whether no call would be sent: one load.
-    pub(crate) fn is_shut(&self) -> bool {
+    /// Why no call would be sent, where that is so. One load, where it is not.
+    pub(crate) fn shut(&self) -> Option<Unanswered> {
         match &self.route {
-            Route::One(target) => target.breaker.is_shut(self.shared.clock.now()),
+            Route::One(target) => {
+                let clock = &self.shared.clock;
+                let shut = target.breaker.is_shut(|| clock.now());
+                shut.then(|| Unanswered {
+                    reason: Reason::BreakerOpen,
+                    lost: false,
+                    pause: target.breaker.pause_left(clock.now()),
+                })
+            }
             // Each key has a target of its own.
             #[cfg(feature = "cluster")]
-            Route::Cluster(_) => false,
-        }
-    }
-
-    /// The time until the server is asked again, at least 1 ms.
-    pub(crate) fn pause_left(&self) -> Duration {
-        let now = self.shared.clock.now();
-        match &self.route {
-            Route::One(target) => target.breaker.pause_left(now),
-            #[cfg(feature = "cluster")]
-            Route::Cluster(cluster) => cluster.pause_left(now),
+            Route::Cluster(_) => None,
         }
     }
 
     fn deadline_from_now(&self) -> Result<Instant, Error> {
         // Its timers and its connections need one.
-        if Handle::try_current().is_err() {
+        // (Within a task there is one, which costs less to find out.)
+        if tokio::task::try_id().is_none() && Handle::try_current().is_err() {
             return Err(Error::new(
                 ErrorKind::Setup,
                 "this client must be called within a tokio runtime",
@@ -216,24 +225,23 @@ impl Link {
 
     async fn call<T>(&self, inner: &Inner, call: &Call<'_, T>) -> Answer<T> {
         let deadline = self.deadline_from_now()?;
-        let fault = match self.ask(inner, call, deadline).await {
+        let missed = match self.ask(inner, call, deadline).await {
             Ok(answer) => return Ok(Ok(answer)),
-            Err(fault) => fault,
+            Err(missed) => missed,
         };
-        match fault {
-            Fault::Away(reason) => Ok(Err(reason)),
-            // After the one retry.
-            Fault::TryAgain => Ok(Err(Reason::TryAgain)),
-            Fault::Moved(_) | Fault::Ask(_) if self.is_cluster() => Ok(Err(Reason::Redirected)),
+        let reason = match missed.fault {
+            Fault::Away(reason) => reason,
             Fault::UnknownCommand(_) if self.shared.module_seen.load(Ordering::Relaxed) => {
-                Ok(Err(Reason::ModuleLost))
+                Reason::ModuleLost
             }
-            fault if self.broken_is_away => {
-                let _ = fault;
-                Ok(Err(Reason::Setup))
-            }
-            fault => Err(in_words(fault)),
-        }
+            _ if self.broken_is_away => Reason::Setup,
+            fault => return Err(in_words(fault)),
+        };
+        Ok(Err(Unanswered {
+            reason,
+            lost: missed.lost,
+            pause: missed.pause,
+        }))
     }
 
     fn is_cluster(&self) -> bool {
@@ -251,53 +259,88 @@ impl Link {
         inner: &Inner,
         call: &Call<'_, T>,
         deadline: Instant,
-    ) -> Result<T, Fault> {
-        let target = self.target(call.key, deadline).await?;
-        let first = self.ask_target(inner, &target, call, false, deadline).await;
-        match first {
-            Err(Fault::TryAgain) => self.ask_target(inner, &target, call, false, deadline).await,
-            #[cfg(feature = "cluster")]
-            Err(Fault::Moved(address)) => {
-                let Route::Cluster(cluster) = &self.route else {
-                    return Err(Fault::Moved(address));
+    ) -> Result<T, Missed> {
+        match &self.route {
+            Route::One(target) => {
+                let ask = Ask {
+                    target,
+                    asking: false,
+                    last: false,
                 };
-                let target = cluster.moved(call.key, &address, &target)?;
-                self.ask_target(inner, &target, call, false, deadline).await
+                match self.ask_target(inner, call, ask, deadline).await {
+                    Err(Missed {
+                        fault: Fault::TryAgain,
+                        ..
+                    }) => {
+                        let ask = Ask { last: true, ..ask };
+                        self.ask_target(inner, call, ask, deadline).await
+                    }
+                    first => first,
+                }
             }
             #[cfg(feature = "cluster")]
-            Err(Fault::Ask(address)) => {
-                let Route::Cluster(cluster) = &self.route else {
-                    return Err(Fault::Ask(address));
-                };
-                let target = cluster.node(&address, &target)?;
-                self.ask_target(inner, &target, call, true, deadline).await
-            }
-            first => first,
+            Route::Cluster(cluster) => self.ask_cluster(inner, cluster, call, deadline).await,
         }
     }
 
-    async fn target(&self, key: &[u8], deadline: Instant) -> Result<Arc<Target>, Fault> {
-        match &self.route {
-            Route::One(target) => {
-                let _ = (key, deadline);
-                Ok(Arc::clone(target))
+    #[cfg(feature = "cluster")]
+    async fn ask_cluster<T>(
+        &self,
+        inner: &Inner,
+        cluster: &Arc<cluster::Cluster>,
+        call: &Call<'_, T>,
+        deadline: Instant,
+    ) -> Result<T, Missed> {
+        let here = |fault| Missed {
+            fault,
+            lost: false,
+            pause: cluster.pause_left(self.shared.clock.now()),
+        };
+        let found = cluster.target(call.key, deadline).await;
+        let target = found.map_err(here)?;
+        let ask = Ask {
+            target: &target,
+            asking: false,
+            last: false,
+        };
+        let missed = match self.ask_target(inner, call, ask, deadline).await {
+            Ok(answer) => return Ok(answer),
+            Err(missed) => missed,
+        };
+        let (target, asking) = match missed.fault {
+            Fault::TryAgain => (target, false),
+            Fault::Moved(address) => {
+                let moved = cluster.moved(call.key, &address, &target);
+                (moved.map_err(here)?, false)
             }
-            #[cfg(feature = "cluster")]
-            Route::Cluster(cluster) => cluster.target(key, deadline).await,
-        }
+            Fault::Ask(address) => (cluster.node(&address, &target).map_err(here)?, true),
+            _ => return Err(missed),
+        };
+        let ask = Ask {
+            target: &target,
+            asking,
+            last: true,
+        };
+        self.ask_target(inner, call, ask, deadline).await
     }
 
     async fn ask_target<T>(
         &self,
         inner: &Inner,
-        target: &Arc<Target>,
         call: &Call<'_, T>,
-        asking: bool,
+        ask: Ask<'_>,
         deadline: Instant,
-    ) -> Result<T, Fault> {
+    ) -> Result<T, Missed> {
         let shared = &self.shared;
-        let Some(permit) = target.breaker.admit(shared.clock.now()) else {
-            return Err(Fault::Away(Reason::BreakerOpen));
+        let target = ask.target;
+        let Some(permit) = target.breaker.admit(|| shared.clock.now()) else {
+            // Somebody else may serve its keys by now.
+            self.look_around();
+            return Err(Missed {
+                fault: Fault::Away(Reason::BreakerOpen),
+                lost: false,
+                pause: target.breaker.pause_left(shared.clock.now()),
+            });
         };
         // A probe may well be lost, and a debt is sent only once.
         let mut debts = Debts::none(inner);
@@ -306,25 +349,52 @@ impl Link {
         } else if inner.local.is_in_use() {
             debts.take(call.debtors);
         }
-        let mut used = None;
-        let exchange = target.exchange(&mut debts, call.command, asking, call.decode, &mut used);
-        let result = match timeout_at(deadline, exchange).await {
-            Ok(result) => result,
-            Err(_) => {
-                // Whatever is still to come over it, nobody is to take it for his.
-                target.drop_connection(used);
-                Err(Fault::Away(Reason::Deadline))
+        let mut pending = Pending {
+            link: self,
+            target,
+            permit: Some(permit),
+            used: None,
+            deadline,
+        };
+        let exchange = target.exchange(
+            &mut debts,
+            call.command,
+            ask.asking,
+            call.decode,
+            &mut pending.used,
+        );
+        let result = timeout_at(deadline, exchange).await;
+        let result = match result {
+            Ok(Err(Fault::TryAgain)) if ask.last => Err(Fault::Away(Reason::TryAgain)),
+            Ok(Err(Fault::Moved(_) | Fault::Ask(_))) if ask.last => {
+                Err(Fault::Away(Reason::Redirected))
             }
+            Ok(result) => result,
+            Err(_) => Err(Fault::Away(Reason::Deadline)),
         };
         if result.is_ok() && !shared.module_seen.load(Ordering::Relaxed) {
             shared.module_seen.store(true, Ordering::Relaxed);
         }
-        self.judge(target, permit, result.as_ref().err());
-        result
+        pending.ends(result.as_ref().err());
+        result.map_err(|fault| Missed {
+            lost: pending.used.is_some()
+                && matches!(
+                    fault,
+                    Fault::Away(Reason::Deadline | Reason::Connection | Reason::Corrupt)
+                ),
+            pause: target.breaker.pause_left(shared.clock.now()),
+            fault,
+        })
     }
 
     /// Tells the breaker how it went.
-    fn judge(&self, target: &Arc<Target>, permit: Permit<'_>, fault: Option<&Fault>) {
+    fn judge(
+        &self,
+        target: &Arc<Target>,
+        permit: Permit<'_>,
+        used: Option<u64>,
+        fault: Option<&Fault>,
+    ) {
         let shared = &self.shared;
         let away = match fault {
             Some(Fault::Away(reason)) => Some(*reason),
@@ -338,14 +408,63 @@ impl Link {
             // It answers.
             _ => None,
         };
-        match away {
-            None => target.answered(permit),
-            Some(reason) => {
-                target.was_away(permit, reason);
-                #[cfg(feature = "cluster")]
-                if let Route::Cluster(cluster) = &self.route {
-                    cluster.refresh_soon();
-                }
+        let Some(reason) = away else {
+            target.answered(permit);
+            return;
+        };
+        if reason == Reason::Deadline {
+            // Whatever is still to come over it, nobody is to take it for his.
+            target.drop_connection(used);
+        }
+        target.was_away(permit, reason, used);
+        self.look_around();
+    }
+
+    /// In a cluster: asks for its map in the background.
+    fn look_around(&self) {
+        match &self.route {
+            Route::One(_) => {}
+            #[cfg(feature = "cluster")]
+            Route::Cluster(cluster) => cluster.refresh_soon(),
+        }
+    }
+}
+
+/// How a target is asked.
+#[derive(Clone, Copy)]
+struct Ask<'call> {
+    target: &'call Arc<Target>,
+    /// With ASKING before it.
+    asking: bool,
+    /// There is no other try.
+    last: bool,
+}
+
+/// A call that is out. Whoever drops it before its deadline, when most of that has passed,
+/// has waited in vain like one whose deadline is over: callers with less patience than the
+/// deadline find out that a server is away, too.
+struct Pending<'call> {
+    link: &'call Link,
+    target: &'call Arc<Target>,
+    permit: Option<Permit<'call>>,
+    used: Option<u64>,
+    deadline: Instant,
+}
+
+impl Pending<'_> {
+    fn ends(&mut self, fault: Option<&Fault>) {
+        if let Some(permit) = self.permit.take() {
+            self.link.judge(self.target, permit, self.used, fault);
+        }
+    }
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        if self.permit.is_some() {
+            let left = self.deadline.saturating_duration_since(Instant::now());
+            if left.saturating_mul(2) < self.link.deadline {
+                self.ends(Some(&Fault::Away(Reason::Deadline)));
             }
         }
     }
@@ -353,7 +472,7 @@ impl Link {
 
 impl Shared {
     fn breaker(&self) -> Breaker {
-        Breaker::new(self.breaker)
+        Breaker::new(self.breaker, self.lease)
     }
 
     /// Tells `breaker` that what it guards failed, and others what that changed.

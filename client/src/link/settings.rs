@@ -116,36 +116,71 @@ impl Settings {
                 ref addresses,
                 ref name,
             } => {
-                let mut redis = redis::RedisConnectionInfo::default().set_db(self.database);
-                if let Some((user, password)) = &self.credentials {
-                    redis = redis.set_password(password);
-                    if !user.is_empty() {
-                        redis = redis.set_username(user);
-                    }
-                }
-                let mut node = redis::sentinel::SentinelNodeConnectionInfo::default()
-                    .set_redis_connection_info(redis)
-                    .set_tcp_settings(TcpSettings::default().set_nodelay(true));
-                let tls =
-                    |info: &ConnectionInfo| matches!(info.addr(), ConnectionAddr::TcpTls { .. });
-                if addresses.iter().any(tls) {
-                    node = node.set_tls_mode(redis::TlsMode::Secure);
-                }
-                let count = u32::try_from(addresses.len()).unwrap_or(u32::MAX);
-                let sentinels = super::dial::Sentinels {
-                    addresses: addresses.clone(),
-                    name: name.clone(),
-                    node,
-                    patience: connect_timeout
-                        .checked_div(count)
-                        .unwrap_or(connect_timeout),
-                    next: std::sync::atomic::AtomicUsize::new(0),
-                };
-                let dialer = Dialer::Sentinel(sentinels);
+                let sentinels = addresses.iter().map(|info| self.sentinel_at(info, name));
+                let sentinels = sentinels.collect::<Result<Vec<_>, _>>()?;
+                let dialer = Dialer::Sentinel(super::dial::Sentinels(sentinels));
                 let target = Target::new(name.clone(), dialer, connect_timeout, shared);
                 Ok(Route::One(target))
             }
         }
+    }
+
+    /// How the sentinel at `info` is asked for the primary that it knows as `name`, and how
+    /// that is reached then: through TLS when the sentinel is.
+    #[cfg(feature = "sentinel")]
+    fn sentinel_at(
+        &self,
+        info: &ConnectionInfo,
+        name: &str,
+    ) -> Result<super::dial::AskSentinel, Error> {
+        use redis::sentinel::{SentinelClientBuilder, SentinelServerType};
+
+        let address = info.addr().clone();
+        let sentinel = info.redis_settings().clone();
+        let name = name.to_string();
+        let credentials = self.credentials.clone();
+        let database = self.database;
+        #[cfg(feature = "tls")]
+        let certificates = self.tls.certificates()?;
+        let ask = move || {
+            let tcp = || TcpSettings::default().set_nodelay(true);
+            let mut builder =
+                SentinelClientBuilder::new([address.clone()], &name, SentinelServerType::Master)?
+                    .set_client_to_redis_db(database)
+                    .set_client_to_redis_tcp_settings(tcp())
+                    .set_client_to_sentinel_tcp_settings(tcp());
+            if let Some((user, password)) = &credentials {
+                builder = builder.set_client_to_redis_password(password);
+                if !user.is_empty() {
+                    builder = builder.set_client_to_redis_username(user);
+                }
+            }
+            if let Some(password) = sentinel.password() {
+                builder = builder.set_client_to_sentinel_password(password);
+            }
+            if let Some(user) = sentinel.username() {
+                builder = builder.set_client_to_sentinel_username(user);
+            }
+            if let ConnectionAddr::TcpTls { insecure, .. } = &address {
+                let mode = if *insecure {
+                    redis::TlsMode::Insecure
+                } else {
+                    redis::TlsMode::Secure
+                };
+                builder = builder.set_client_to_redis_tls_mode(mode);
+                #[cfg(feature = "tls")]
+                if let Some(certificates) = &certificates {
+                    builder = builder
+                        .set_client_to_redis_certificates(certificates.clone())
+                        .set_client_to_sentinel_certificates(certificates.clone());
+                }
+            }
+            Ok(builder)
+        };
+        // What can't be is said when the client is built.
+        let tried = ask().and_then(|builder| builder.build());
+        tried.map_err(|error: redis::RedisError| Error::argument(error.to_string()))?;
+        Ok(Box::new(ask))
     }
 
     fn node(&self, info: ConnectionInfo) -> Result<Node, Error> {
@@ -208,29 +243,14 @@ impl Node {
         connect_timeout: Duration,
         shared: &Arc<Shared>,
     ) -> Result<Arc<Target>, Error> {
-        let dialer = Dialer::One(self.client()?);
+        let dialer = Dialer::One(Box::new(self.client()?));
         Ok(Target::new(self.name(), dialer, connect_timeout, shared))
     }
 
     fn client(&self) -> Result<Client, Error> {
         let info = self.info.clone();
         #[cfg(feature = "tls")]
-        if self.tls.root.is_some() || self.tls.client.is_some() {
-            // The driver takes a text without one, and then trusts nobody.
-            let root = self.tls.root.iter();
-            let client = self.tls.client.iter().map(|(certificate, _)| certificate);
-            if !root.chain(client).all(|pem| has_certificate(pem)) {
-                return Err(Error::argument("no certificate in the PEM text"));
-            }
-            let certificates = redis::TlsCertificates {
-                client_tls: self.tls.client.clone().map(|(client_cert, client_key)| {
-                    redis::ClientTlsConfig {
-                        client_cert,
-                        client_key,
-                    }
-                }),
-                root_cert: self.tls.root.clone(),
-            };
+        if let Some(certificates) = self.tls.certificates()? {
             return Client::build_with_tls(info, certificates)
                 .map_err(|error| Error::argument(error.to_string()));
         }
@@ -265,6 +285,34 @@ fn parse_all<A: AsRef<str>>(
         return Err(Error::argument("at least one address is needed"));
     }
     Ok(addresses)
+}
+
+#[cfg(feature = "tls")]
+impl Tls {
+    /// As the driver takes them; `None` where none are given.
+    fn certificates(&self) -> Result<Option<redis::TlsCertificates>, Error> {
+        if self.root.is_none() && self.client.is_none() {
+            return Ok(None);
+        }
+        // The driver takes a text without one, and then trusts nobody.
+        let client = self.client.iter().map(|(certificate, _)| certificate);
+        if !self
+            .root
+            .iter()
+            .chain(client)
+            .all(|pem| has_certificate(pem))
+        {
+            return Err(Error::argument("no certificate in the PEM text"));
+        }
+        let client = self.client.clone();
+        Ok(Some(redis::TlsCertificates {
+            client_tls: client.map(|(client_cert, client_key)| redis::ClientTlsConfig {
+                client_cert,
+                client_key,
+            }),
+            root_cert: self.root.clone(),
+        }))
+    }
 }
 
 #[cfg(feature = "tls")]

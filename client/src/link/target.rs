@@ -8,7 +8,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
 use redis::aio::MultiplexedConnection;
@@ -49,13 +49,17 @@ type Dialed = Option<Result<Arc<Live>, Fault>>;
 
 #[derive(Default)]
 struct Dialing {
-    /// The dial that is under way.
-    now: Option<watch::Receiver<Dialed>>,
+    /// The dial that is under way, and the instant from which on nobody waits for it any
+    /// more: its runtime may never be driven again.
+    now: Option<(Instant, watch::Receiver<Dialed>)>,
     /// What the server's refusal was, and until when (microseconds) it is not asked again.
     refusal: Option<(u64, Fault)>,
     /// Why the last dial gave no connection, in the driver's words.
     trouble: Option<String>,
 }
+
+/// What a dial may take beyond its time before it counts as forgotten.
+const SLACK: Duration = Duration::from_millis(100);
 
 /// How long a refusal (a wrong password) stands for all calls, so that not every one of
 /// them dials.
@@ -154,12 +158,12 @@ impl Target {
     }
 
     /// Asks for the module by a call that takes nothing.
-    pub(super) async fn check(self: &Arc<Self>, keys: &Keys) -> Result<(), Fault> {
+    pub(super) async fn check(self: &Arc<Self>, keys: &Keys, cluster: bool) -> Result<(), Fault> {
         let command = wire::check(&keys.key("check", b"tokenbucket"));
         let (number, mut connection) = self.connection().await?;
         let result = match connection.send_packed_command(&command).await {
             // Another node of the cluster serves this key: this one knows the command.
-            Ok(Value::ServerError(error)) if error.code() == "MOVED" => Ok(()),
+            Ok(Value::ServerError(error)) if cluster && error.code() == "MOVED" => Ok(()),
             Ok(Value::ServerError(error)) => Err(Fault::of_reply(
                 error.code(),
                 error.details().unwrap_or_default(),
@@ -180,35 +184,40 @@ impl Target {
         dialing.trouble.clone()
     }
 
-    /// Any command, for what the cluster has to be asked.
+    /// Any command, for what the cluster has to be asked, within the time that making a
+    /// connection may take.
     #[cfg(feature = "cluster")]
     pub(super) async fn query(self: &Arc<Self>, command: &Cmd) -> Result<Value, Fault> {
-        let (number, mut connection) = self.connection().await?;
-        let result = match connection.send_packed_command(command).await {
-            Ok(Value::ServerError(error)) => Err(Fault::of_reply(
-                error.code(),
-                error.details().unwrap_or_default(),
-            )),
-            Ok(value) => Ok(value),
-            Err(error) => Err(fault(&error)),
+        let mut used = None;
+        let query = async {
+            let (number, mut connection) = self.connection().await?;
+            used = Some(number);
+            match connection.send_packed_command(command).await {
+                Ok(Value::ServerError(error)) => Err(Fault::of_reply(
+                    error.code(),
+                    error.details().unwrap_or_default(),
+                )),
+                Ok(value) => Ok(value),
+                Err(error) => Err(fault(&error)),
+            }
         };
-        if result.as_ref().is_err_and(Fault::spoils_connection) {
-            self.drop_connection(Some(number));
+        let result = timeout(self.connect_timeout, query).await;
+        let result = result.unwrap_or(Err(Fault::Away(Reason::Deadline)));
+        match &result {
+            Err(Fault::Away(Reason::Deadline)) => self.drop_connection(used),
+            Err(fault) if fault.spoils_connection() => self.drop_connection(used),
+            _ => {}
         }
         result
     }
 
     pub(super) fn answered(&self, permit: Permit<'_>) {
         if permit.succeeded() == Change::Closed {
-            let opened_at = self.degraded_at.load(Ordering::Relaxed);
-            let passed = self.shared.clock.now().saturating_sub(opened_at);
-            let watch = &self.shared.watch;
-            watch.recovered(&self.name, Duration::from_micros(passed));
-            self.module_lost.store(false, Ordering::Relaxed);
+            self.recovered();
         }
     }
 
-    pub(super) fn was_away(&self, permit: Permit<'_>, reason: Reason) {
+    pub(super) fn was_away(&self, permit: Permit<'_>, reason: Reason, used: Option<u64>) {
         let probe = permit.is_probe();
         let change = self.shared.failed(&self.name, permit, reason);
         if change == Change::Opened {
@@ -218,8 +227,24 @@ impl Target {
         // What is in flight on it may be answered hours later, and the server may be
         // somewhere else by then.
         if change == Change::Opened || probe {
-            self.live.store(None);
+            self.drop_connection(used);
         }
+    }
+
+    /// It is asked no more: somebody else serves its keys.
+    #[cfg(feature = "cluster")]
+    pub(super) fn retire(&self) {
+        if self.breaker.reset() == Change::Closed {
+            self.recovered();
+        }
+    }
+
+    fn recovered(&self) {
+        let opened_at = self.degraded_at.load(Ordering::Relaxed);
+        let passed = self.shared.clock.now().saturating_sub(opened_at);
+        let watch = &self.shared.watch;
+        watch.recovered(&self.name, Duration::from_micros(passed));
+        self.module_lost.store(false, Ordering::Relaxed);
     }
 
     /// Says once in every outage that the module is gone.
@@ -249,9 +274,10 @@ impl Target {
         if let Some(live) = self.live.load_full() {
             return Ok(watch::channel(Some(Ok(live))).1);
         }
-        if let Some(dialed) = &dialing.now {
+        let now = Instant::now();
+        if let Some((until, dialed)) = &dialing.now {
             // Nobody sends any more when its runtime has ended.
-            if dialed.has_changed().is_ok() {
+            if now < *until && dialed.has_changed().is_ok() {
                 return Ok(dialed.clone());
             }
         }
@@ -267,7 +293,9 @@ impl Target {
             )));
         };
         let (result, dialed) = watch::channel(None);
-        dialing.now = Some(dialed.clone());
+        let patience = self.connect_timeout.saturating_add(SLACK);
+        let until = now.checked_add(patience).unwrap_or(now);
+        dialing.now = Some((until, dialed.clone()));
         let target = Arc::clone(self);
         runtime.spawn(async move {
             let made = timeout(target.connect_timeout, target.dialer.dial()).await;

@@ -16,7 +16,17 @@ pub(super) fn command(key: &[u8], shape: &Shape, act: Act) -> Cmd {
         Act::Credit(_) => "TB.CREDIT",
         Act::Debit(_) => "TB.DEBIT",
     };
-    let mut command = redis::cmd(name);
+    // Sixteen digits are room for the amount.
+    let bytes = [
+        name.len(),
+        key.len(),
+        shape.capacity.len(),
+        shape.rate.len(),
+        16,
+    ];
+    let bytes = bytes.into_iter().fold(0, usize::saturating_add);
+    let mut command = Cmd::with_capacity(6, bytes);
+    command.arg(name);
     bucket(&mut command, key, shape, Cost::of(act.amount()));
     if let Act::Reserve { max_wait_ms, .. } = act {
         command.arg(max_wait_ms);
@@ -48,8 +58,11 @@ fn bucket(command: &mut Cmd, key: &[u8], shape: &Shape, amount: Cost) {
     command
         .arg(key)
         .arg(shape.capacity.as_str())
-        .arg(shape.rate.as_str())
-        .arg(amount.text());
+        .arg(shape.rate.as_str());
+    match amount.whole() {
+        Some(whole) => command.arg(whole),
+        None => command.arg(amount.text()),
+    };
 }
 
 /// The four integers of a decision; `None` for what the module never says.

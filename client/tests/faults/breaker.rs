@@ -49,6 +49,33 @@ fn a_cancelled_probe_frees_its_place() {
     });
 }
 
+/// Callers with less patience than the deadline: they too find out that the server is away.
+#[test]
+fn callers_who_do_not_wait_for_the_deadline() {
+    run(async {
+        let server = with_module().start();
+        let proxy = FaultProxy::to(server.port());
+        let client = builder(proxy.port()).build().unwrap();
+        let limiter = client.limiter(plenty()).named("api");
+        until_redis(&limiter, &mut Tally::default()).await;
+        proxy.set(Fault::BlackHole);
+        let mut tried = 0;
+        while !client.is_degraded() {
+            tried += 1;
+            assert!(tried < 100, "no breaker opens");
+            let patience = Duration::from_millis(35);
+            let _ = tokio::time::timeout(patience, limiter.acquire("a", 1)).await;
+        }
+        let mut tally = Tally::default();
+        for _ in 0..100 {
+            call(&limiter, "a", &mut tally).await;
+        }
+        assert!(tally.local() >= 99, "{tally:?}");
+        proxy.set(Fault::Forward);
+        until_redis(&limiter, &mut Tally::default()).await;
+    });
+}
+
 /// Polls a future once and drops it, as a caller does who gives up.
 fn poll_once<T>(future: impl Future<Output = T>) {
     let mut future = std::pin::pin!(future);

@@ -3,14 +3,14 @@
 use std::time::{Duration, Instant};
 
 use tokenbucket_client::{Client, Limiter, Source};
-use tokenbucket_testkit::Cluster;
+use tokenbucket_testkit::{Cluster, Fault, FaultProxy};
 
 use crate::support::*;
 
 fn connected(cluster: &Cluster, record: &Record) -> (Client, Limiter) {
-    // One node is enough to begin with.
-    let address = address(cluster.node(1).port());
-    let client = Client::cluster([address])
+    // The primaries, as most people would write them.
+    let addresses = (0..3).map(|node| address(cluster.node(node).port()));
+    let client = Client::cluster(addresses)
         .unwrap()
         .observer(record.clone())
         .build()
@@ -80,6 +80,34 @@ fn every_call_lands_at_its_owner() {
     });
 }
 
+/// The client was built while no node could be reached, and one of its addresses is a node
+/// that belongs to no cluster and knows of no slot.
+#[test]
+fn a_cluster_that_is_found_later() {
+    run(async {
+        let cluster = Cluster::start(&with_module(), 3);
+        let blank = with_module().config("cluster-enabled", "yes").start();
+        let proxy = FaultProxy::to(cluster.node(1).port());
+        proxy.set(Fault::BlackHole);
+        let record = Record::default();
+        let client = Client::cluster([address(blank.port()), address(proxy.port())])
+            .unwrap()
+            .observer(record.clone())
+            .build()
+            .unwrap();
+        let limiter = client.limiter(limit(1_000.0, 1e-9)).named("api");
+        let tally = until_degraded(&client, &limiter).await;
+        assert_eq!((tally.local(), tally.errors), (3, 0), "{tally:?}");
+        proxy.set(Fault::Forward);
+        until_redis(&limiter, &mut Tally::default()).await;
+        acquire_all(&limiter).await;
+        assert!(!client.is_degraded());
+        assert_eq!(record.moves().last(), Some(&Event::Recovered));
+        assert_eq!(record.moves().len(), 2, "{:?}", record.moves());
+        client.check().await.unwrap();
+    });
+}
+
 /// A dead shard degrades its own keys only; its replica takes over, and they are back.
 #[test]
 fn one_shard_dies() {
@@ -134,6 +162,7 @@ fn one_shard_dies() {
         );
         assert!(of_dead.slowest < SLOWEST, "{of_dead:?}");
         wait_until("no target to be degraded", || !client.is_degraded()).await;
+        assert_eq!(record.moves().last(), Some(&Event::Recovered));
     });
 }
 

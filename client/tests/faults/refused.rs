@@ -11,8 +11,13 @@ use tokenbucket_testkit::{wait_for, Fault, FaultProxy, RawClient, Server};
 use crate::support::*;
 
 fn connected(server: &Server) -> (Client, Limiter, Record) {
+    connected_at(&address(server.port()))
+}
+
+fn connected_at(address: &str) -> (Client, Limiter, Record) {
     let record = Record::default();
-    let client = builder(server.port())
+    let client = Client::builder(address)
+        .unwrap()
         .observer(record.clone())
         .build()
         .unwrap();
@@ -23,7 +28,18 @@ fn connected(server: &Server) -> (Client, Limiter, Record) {
 /// F17: a server that is brought to refuse counts as away, with the right reason, and is
 /// used again soon after it has come to its senses.
 async fn refuses(server: &Server, reason: Reason, begin: impl FnOnce(), end: impl FnOnce()) {
-    let (client, limiter, record) = connected(server);
+    refuses_at(&address(server.port()), server, reason, begin, end).await;
+}
+
+async fn refuses_at(
+    address: &str,
+    server: &Server,
+    reason: Reason,
+    begin: impl FnOnce(),
+    end: impl FnOnce(),
+) {
+    let (client, limiter, record) = connected_at(address);
+    assert!(server.is_running());
     until_redis(&limiter, &mut Tally::default()).await;
     begin();
     let tally = until_degraded(&client, &limiter).await;
@@ -100,25 +116,32 @@ fn can_not_save() {
 
 #[test]
 fn busy_with_a_script() {
-    run(async {
-        let server = with_module().config("lua-time-limit", "1").start();
-        let mut script = server.raw();
-        refuses(
-            &server,
-            Reason::Busy,
-            || {
-                script.send(&[b"EVAL", b"while true do end", b"0"]);
-                wait_for("the server to be busy", PATIENCE, || {
-                    let ping = server.raw().text(&["PING"]);
-                    ping.error().is_some_and(|error| error.starts_with("BUSY"))
-                });
-            },
-            || {
-                server.raw().text(&["SCRIPT", "KILL"]);
-            },
-        )
-        .await;
-    });
+    for database in [0, 1] {
+        run(busy(database));
+    }
+}
+
+/// In another database than the first one the connection itself is refused while it is.
+async fn busy(database: u32) {
+    let server = with_module().config("lua-time-limit", "1").start();
+    let mut script = server.raw();
+    let address = format!("{}{database}", address(server.port()));
+    refuses_at(
+        &address,
+        &server,
+        Reason::Busy,
+        || {
+            script.send(&[b"EVAL", b"while true do end", b"0"]);
+            wait_for("the server to be busy", PATIENCE, || {
+                let ping = server.raw().text(&["PING"]);
+                ping.error().is_some_and(|error| error.starts_with("BUSY"))
+            });
+        },
+        || {
+            server.raw().text(&["SCRIPT", "KILL"]);
+        },
+    )
+    .await;
 }
 
 #[test]
