@@ -22,6 +22,8 @@ endif
 export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
 
 INSTALLED := $(PREFIX)/lib/redis/modules/tokenbucket.so
+# The client is checked with each of them alone, and with none.
+CLIENT_FEATURES := tokio blocking cluster sentinel tls tower tracing metrics
 SHELL_SCRIPTS := $(wildcard scripts/*.sh) .ci/run
 
 MAKEFLAGS += --no-builtin-rules --no-print-directory
@@ -56,7 +58,8 @@ build-panic: deps
 
 .PHONY: test
 test: build build-panic ## Run all tests, those against real servers included
-	cargo test --workspace --locked
+	cargo test --workspace --exclude tokenbucket-client --locked
+	cargo test -p tokenbucket-client --all-features --locked
 
 .PHONY: test-matrix
 test-matrix: build build-panic ## Run the tests over the wire on every server that packages carry
@@ -76,13 +79,29 @@ memcheck: build build-panic ## Run the tests over the wire with the servers unde
 
 .PHONY: lint
 lint: deps ## Run clippy, rustdoc and shellcheck; a warning is an error
-	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo clippy --workspace --exclude tokenbucket-client --all-targets --locked -- -D warnings
+	cargo clippy -p tokenbucket-client --all-features --all-targets --locked -- -D warnings
+	@set -e; for features in '' $(CLIENT_FEATURES); do \
+		echo cargo clippy -p tokenbucket-client --no-default-features --features "'$$features'"; \
+		cargo clippy --quiet -p tokenbucket-client --locked \
+			--no-default-features --features "$$features" -- -D warnings; \
+	done
 	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked --document-private-items
+	RUSTDOCFLAGS='-D warnings' cargo doc -p tokenbucket-client --all-features --no-deps --locked
 	@if command -v shellcheck >/dev/null; then \
 		echo shellcheck -x $(SHELL_SCRIPTS); shellcheck -x $(SHELL_SCRIPTS); \
 	else \
 		echo 'shellcheck: skipped, it is not installed'; \
 	fi
+
+# The two crates that others build on: without a warning, and from their packages alone.
+.PHONY: package
+package: deps ## Make the packages of the crates core and client, and build from them
+	scripts/package.sh
+
+.PHONY: next-driver
+next-driver: deps ## Check that the client builds with the next major version of its driver
+	scripts/next-driver.sh
 
 .PHONY: fmt
 fmt: ## Format the code
@@ -93,8 +112,9 @@ fmt-check: ## Check that the code is formatted
 	cargo fmt --all --check
 
 .PHONY: bench
-bench: build ## Measure the arithmetic, then the commands against SET, INCR and a Lua script
+bench: build ## Measure the arithmetic, the commands against SET, INCR and a Lua script, the client
 	cargo bench --locked
+	cargo bench -p tokenbucket-client --locked
 	scripts/redis-benchmark.sh
 
 # Takes what `make build` built, so that `sudo make install` needs no Rust.

@@ -88,6 +88,9 @@ fn source_of(path: &[&str]) -> PathBuf {
         ("core" | "testkit", [binary, ..]) => {
             return workspace().join(format!("{}/tests/{binary}.rs", path[0]));
         }
+        ("faults" | "service", [modules @ .., _name]) => {
+            (workspace().join("client/tests").join(path[0]), modules)
+        }
         (binary, [_name]) => {
             let one = workspace().join(format!("tests/{binary}.rs"));
             let many = workspace().join(format!("tests/{binary}/main.rs"));
@@ -114,6 +117,8 @@ fn tests_that_are_named_exist() {
                 "running_clock",
                 "core",
                 "testkit",
+                "faults",
+                "service",
             ];
             if path.len() < 2 || !known.contains(&path[0]) || word.contains(' ') {
                 continue;

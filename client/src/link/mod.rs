@@ -72,6 +72,7 @@ struct Missed {
 
 /// Where a call goes, and what of it is known before.
 struct Call<'call, T> {
+    #[cfg(feature = "cluster")]
     key: &'call [u8],
     command: &'call Cmd,
     debtors: &'call [Debtor<'call>],
@@ -122,6 +123,7 @@ impl Link {
             _ => debtors.as_slice(),
         };
         let call = Call {
+            #[cfg(feature = "cluster")]
             key: &key,
             command: &command,
             debtors,
@@ -152,6 +154,7 @@ impl Link {
             .map(|((limiter, _), key)| Debtor::new(inner, limiter.shape(), subject, key))
             .collect();
         let call = Call {
+            #[cfg(feature = "cluster")]
             key: keys.first().map_or(&[], Vec::as_slice),
             command: &command,
             debtors: &debtors,
