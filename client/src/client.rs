@@ -197,7 +197,8 @@ impl Client {
     }
 
     /// Asks the server for its module by a call of the kind that limits, which takes
-    /// nothing. In a cluster every primary is asked.
+    /// nothing. In a cluster every primary is asked. Each may take as long as making a
+    /// connection may: a service that starts has more time than a request.
     ///
     /// # Errors
     ///

@@ -148,14 +148,9 @@ impl Cluster {
     }
 
     /// All nodes that serve slots.
-    pub(super) async fn primaries(
-        self: &Arc<Self>,
-        deadline: Instant,
-    ) -> Result<Vec<Arc<Target>>, Fault> {
-        match timeout_at(deadline, self.refresh()).await {
-            Ok(refreshed) => refreshed?,
-            Err(_) => return Err(Fault::Away(Reason::Deadline)),
-        }
+    pub(super) async fn primaries(self: &Arc<Self>) -> Result<Vec<Arc<Target>>, Fault> {
+        let refreshed = tokio::time::timeout(FORGOTTEN, self.refresh()).await;
+        refreshed.unwrap_or(Err(Fault::Away(Reason::Deadline)))?;
         let map = self.map.load();
         if map.nodes.is_empty() || map.slots.iter().any(Option::is_none) {
             return Err(Fault::Away(Reason::NoNode));

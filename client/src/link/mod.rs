@@ -163,21 +163,18 @@ impl Link {
         self.call(inner, &call).await
     }
 
-    /// Asks every primary for the module.
+    /// Asks every primary for the module. A service that starts has time: as much for each
+    /// as making a connection may take.
     pub(crate) async fn check(&self, keys: &Keys) -> Result<(), Error> {
+        // For the runtime only.
+        self.deadline_from_now()?;
         let targets = match &self.route {
             Route::One(target) => vec![Arc::clone(target)],
             #[cfg(feature = "cluster")]
-            Route::Cluster(cluster) => {
-                let deadline = self.deadline_from_now()?;
-                cluster.primaries(deadline).await.map_err(in_words)?
-            }
+            Route::Cluster(cluster) => cluster.primaries().await.map_err(in_words)?,
         };
         for target in targets {
-            let deadline = self.deadline_from_now()?;
-            let ask = target.check(keys, self.is_cluster());
-            let result = timeout_at(deadline, ask).await;
-            let result = result.unwrap_or(Err(Fault::Away(Reason::Deadline)));
+            let result = target.check(keys, self.is_cluster()).await;
             if result.is_ok() {
                 self.shared.module_seen.store(true, Ordering::Relaxed);
             }

@@ -143,14 +143,8 @@ impl Target {
                 last
             })
         };
-        let result = match replied {
-            Ok(Value::ServerError(error)) => Err(Fault::of_reply(
-                error.code(),
-                error.details().unwrap_or_default(),
-            )),
-            Ok(value) => decode(value).ok_or(Fault::Away(Reason::Corrupt)),
-            Err(error) => Err(fault(&error)),
-        };
+        let result =
+            answer(replied).and_then(|value| decode(value).ok_or(Fault::Away(Reason::Corrupt)));
         if result.as_ref().is_err_and(Fault::spoils_connection) {
             self.drop_connection(Some(number));
         }
@@ -160,22 +154,13 @@ impl Target {
     /// Asks for the module by a call that takes nothing.
     pub(super) async fn check(self: &Arc<Self>, keys: &Keys, cluster: bool) -> Result<(), Fault> {
         let command = wire::check(&keys.key("check", b"tokenbucket"));
-        let (number, mut connection) = self.connection().await?;
-        let result = match connection.send_packed_command(&command).await {
-            // Another node of the cluster serves this key: this one knows the command.
-            Ok(Value::ServerError(error)) if cluster && error.code() == "MOVED" => Ok(()),
-            Ok(Value::ServerError(error)) => Err(Fault::of_reply(
-                error.code(),
-                error.details().unwrap_or_default(),
-            )),
+        match self.query(&command).await {
             Ok(Value::Array(_)) => Ok(()),
             Ok(_) => Err(Fault::Away(Reason::Corrupt)),
-            Err(error) => Err(fault(&error)),
-        };
-        if result.as_ref().is_err_and(Fault::spoils_connection) {
-            self.drop_connection(Some(number));
+            // Another node serves this key: this one knows the command.
+            Err(Fault::Moved(_)) if cluster => Ok(()),
+            Err(fault) => Err(fault),
         }
-        result
     }
 
     /// Why the last dial gave no connection, in the driver's words.
@@ -184,22 +169,13 @@ impl Target {
         dialing.trouble.clone()
     }
 
-    /// Any command, for what the cluster has to be asked, within the time that making a
-    /// connection may take.
-    #[cfg(feature = "cluster")]
+    /// Any command that limits nothing, within the time that making a connection may take.
     pub(super) async fn query(self: &Arc<Self>, command: &Cmd) -> Result<Value, Fault> {
         let mut used = None;
         let query = async {
             let (number, mut connection) = self.connection().await?;
             used = Some(number);
-            match connection.send_packed_command(command).await {
-                Ok(Value::ServerError(error)) => Err(Fault::of_reply(
-                    error.code(),
-                    error.details().unwrap_or_default(),
-                )),
-                Ok(value) => Ok(value),
-                Err(error) => Err(fault(&error)),
-            }
+            answer(connection.send_packed_command(command).await)
         };
         let result = timeout(self.connect_timeout, query).await;
         let result = result.unwrap_or(Err(Fault::Away(Reason::Deadline)));
@@ -348,6 +324,18 @@ impl Drop for Target {
         if !self.breaker.is_closed() {
             self.shared.watch.forget_degraded();
         }
+    }
+}
+
+/// The reply, or what the error means that came in its place.
+fn answer(reply: Result<Value, RedisError>) -> Result<Value, Fault> {
+    match reply {
+        Ok(Value::ServerError(error)) => {
+            let rest = error.details().unwrap_or_default();
+            Err(Fault::of_reply(error.code(), rest))
+        }
+        Ok(value) => Ok(value),
+        Err(error) => Err(fault(&error)),
     }
 }
 

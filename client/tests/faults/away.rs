@@ -59,27 +59,40 @@ fn outage(
         let record = Record::default();
         let client = builder(proxy.port())
             .observer(record.clone())
+            .replicas(4)
             .build()
             .unwrap();
         let limiter = client.limiter(plenty()).named("api");
+        let capped = client.limiter(limit(400.0, 400.0)).named("capped");
         let mut before = Tally::default();
         until_redis(&limiter, &mut before).await;
 
         let load = Load::start(&limiter, 50, Duration::from_millis(5));
+        let greedy = Load::on_one(&capped, 20, Duration::from_millis(5));
+        let started = Instant::now();
         begin(&mut server, &proxy);
         wait_until("the breaker to open", || client.is_degraded()).await;
         // It stays away for a while, and several probes are lost.
         let probes = client.counters().probes;
         wait_until("probes", || client.counters().probes >= probes + 4).await;
+        let greedy = greedy.stop().await;
+        let outage = started.elapsed().as_secs_f64();
         let during = load.stop().await;
+        // This one's share of the bound: a quarter.
+        let bound = 100.0 + 100.0 * outage;
+        println!(
+            "{name}: {} let through locally, bound {bound:.0}",
+            greedy.allowed_locally
+        );
+        assert!(greedy.allowed_locally as f64 <= bound, "{name}: {greedy:?}");
+        assert!(greedy.allowed_locally >= 100, "{name}: {greedy:?}");
         assert_eq!(during.errors, 0);
         assert!(during.slowest < SLOWEST, "{name}: {during:?}");
-        // All callers may have waited at the moment of failure, and then the probes.
         let probes = usize::try_from(client.counters().probes).unwrap();
         println!(
             "{name}: {} calls, {} waited, of them {probes} probes; slowest {:?}; dials {}",
             during.calls,
-            during.slow,
+            during.waited(),
             during.slowest,
             client.counters().dials,
         );
@@ -205,41 +218,77 @@ fn accepts_and_never_replies() {
 
 /// 500 callers at the moment of failure: one dial at most at a time, at most 500 slow
 /// calls, then none but one probe at a time.
-#[test]
-fn five_hundred_callers() {
-    run(async {
-        let server = with_module().start();
-        let proxy = FaultProxy::to(server.port());
-        let client = builder(proxy.port()).build().unwrap();
-        let limiter = client.limiter(plenty()).named("api");
-        until_redis(&limiter, &mut Tally::default()).await;
-        let dials = client.counters().dials;
-        assert_eq!(dials, 1);
+async fn five_hundred(name: &str, fail: impl FnOnce(&FaultProxy)) {
+    let server = with_module().start();
+    let proxy = FaultProxy::to(server.port());
+    let record = Record::default();
+    let client = builder(proxy.port())
+        .observer(record.clone())
+        .build()
+        .unwrap();
+    let limiter = client.limiter(plenty()).named("api");
+    until_redis(&limiter, &mut Tally::default()).await;
+    let dials = client.counters().dials;
+    assert_eq!(dials, 1);
 
-        proxy.set(Fault::BlackHole);
-        let load = Load::start(&limiter, 500, Duration::from_millis(2));
-        wait_until("the breaker to open", || client.is_degraded()).await;
-        let probes = client.counters().probes;
-        wait_until("probes", || client.counters().probes >= probes + 5).await;
-        let tally = load.stop().await;
-        let counters = client.counters();
-        println!(
-            "500 callers: {} calls, {} waited, {} probes, {} dials; slowest {:?}",
-            tally.calls, tally.slow, counters.probes, counters.dials, tally.slowest
-        );
-        assert!(tally.slowest < SLOWEST, "{tally:?}");
-        // One dial for each probe at most, none for the five hundred.
-        assert!(counters.dials <= dials + counters.probes);
-        // Each has at most one call on its way when the breaker opens. (A busy machine makes
-        // a call slow now and then that waits for nobody: a tenth of a per cent.)
-        let probes = usize::try_from(counters.probes).unwrap();
-        assert!(
-            tally.slow <= 500 + probes + tally.calls / 1_000,
-            "{tally:?}"
-        );
-        assert_eq!(tally.local(), tally.calls);
-        assert_eq!(tally.allowed, tally.calls);
-    });
+    let load = Load::start(&limiter, 500, Duration::from_millis(2));
+    wait_until("all callers", || client.counters().redis > 1_000).await;
+    fail(&proxy);
+    wait_until("the breaker to open", || client.is_degraded()).await;
+    let probes = client.counters().probes;
+    wait_until("probes", || client.counters().probes >= probes + 5).await;
+    let tally = load.stop().await;
+    let counters = client.counters();
+    println!(
+        "500 callers, {name}: {} calls, {} waited, {} probes, {} dials; slowest {:?}",
+        tally.calls,
+        tally.waited(),
+        counters.probes,
+        counters.dials,
+        tally.slowest
+    );
+    assert!(tally.slowest < SLOWEST, "{name}: {tally:?}");
+    // One dial for each probe, and one for each of the calls that opened the breaker; none
+    // for the five hundred.
+    assert!(
+        counters.dials <= dials + counters.probes + 3,
+        "{name}: {counters:?}"
+    );
+    // Each has at most one call on its way when the breaker opens; after that only probes are.
+    let events = record.events();
+    let opened = |event: &Event| matches!(event, Event::Degraded(_));
+    let opened = events.iter().position(opened).expect("it opened");
+    let failed = |event: &&Event| matches!(event, Event::Failed(_));
+    let waited = events[opened..].iter().filter(failed).count();
+    let probes = usize::try_from(counters.probes).unwrap();
+    assert!(waited <= 500 + probes, "{name}: {waited}");
+    assert!(tally.local() > 1_000, "{name}: {tally:?}");
+    assert_eq!((tally.allowed, tally.errors), (tally.calls, 0), "{name}");
+}
+
+#[test]
+fn five_hundred_callers_and_a_dead_server() {
+    run(five_hundred("dead", FaultProxy::refuse));
+}
+
+#[test]
+fn five_hundred_callers_and_a_stalled_server() {
+    run(five_hundred("stalled", |proxy| proxy.set(Fault::Stall)));
+}
+
+#[test]
+fn five_hundred_callers_and_a_black_hole() {
+    run(five_hundred("black-holed", |proxy| {
+        proxy.set(Fault::BlackHole)
+    }));
+}
+
+#[test]
+fn five_hundred_callers_and_a_read_only_server() {
+    let reply = b"-READONLY You can't write against a read only replica.\r\n".to_vec();
+    run(five_hundred("read-only", |proxy| {
+        proxy.set(Fault::Replace(reply))
+    }));
 }
 
 /// Up and down every 300 ms: no storm of dials, no panic, and the server is used while it is

@@ -14,9 +14,6 @@ use tokio::time::sleep;
 
 /// How long anything may take on a machine that is busy with something else.
 pub const PATIENCE: Duration = Duration::from_secs(30);
-/// Above it a call has waited for the server. Half a deadline: a decision without the
-/// server takes microseconds.
-const SLOW: Duration = Duration::from_millis(25);
 /// What the slowest call may take: its deadline, and a busy machine. Every failure of the
 /// kind that these tests are about took seconds or hung.
 pub const SLOWEST: Duration = Duration::from_millis(1_000);
@@ -99,10 +96,10 @@ impl Observer for Record {
 pub struct Tally {
     pub calls: usize,
     pub allowed: usize,
+    /// Of these, by local buckets.
+    pub allowed_locally: usize,
     pub errors: usize,
     pub slowest: Duration,
-    /// Calls that waited for the server.
-    pub slow: usize,
     pub sources: BTreeMap<String, usize>,
     /// The instant of the first decision of the server.
     pub first_redis: Option<Instant>,
@@ -128,10 +125,15 @@ impl Tally {
             .sum()
     }
 
+    /// Local decisions that the server was asked for in vain, and so were waited for. The
+    /// others were made without asking it.
+    pub fn waited(&self) -> usize {
+        self.local() - self.from(Source::Local(Reason::BreakerOpen))
+    }
+
     fn note(&mut self, took: Duration, decision: Result<Decision, tokenbucket_client::Error>) {
         self.calls += 1;
         self.slowest = self.slowest.max(took);
-        self.slow += usize::from(took > SLOW);
         match decision {
             Ok(decision) => {
                 if let Outcome::Denied { retry_after } = decision.outcome() {
@@ -139,6 +141,8 @@ impl Tally {
                 }
                 self.allowed += usize::from(decision.is_allowed());
                 let source = decision.source();
+                let local = matches!(source, Source::Local(_));
+                self.allowed_locally += usize::from(local && decision.is_allowed());
                 *self.sources.entry(format!("{source:?}")).or_default() += 1;
                 if source == Source::Redis && self.first_redis.is_none() {
                     self.first_redis = Some(Instant::now());
@@ -151,9 +155,9 @@ impl Tally {
     fn add(&mut self, other: Self) {
         self.calls += other.calls;
         self.allowed += other.allowed;
+        self.allowed_locally += other.allowed_locally;
         self.errors += other.errors;
         self.slowest = self.slowest.max(other.slowest);
-        self.slow += other.slow;
         for (source, count) in other.sources {
             *self.sources.entry(source).or_default() += count;
         }
@@ -172,14 +176,29 @@ pub struct Load {
 }
 
 impl Load {
+    /// Each caller has a subject of its own.
     pub fn start(limiter: &Limiter, callers: usize, pause: Duration) -> Self {
+        Self::of(limiter, callers, pause, |caller| format!("caller:{caller}"))
+    }
+
+    /// All callers have the same subject.
+    pub fn on_one(limiter: &Limiter, callers: usize, pause: Duration) -> Self {
+        Self::of(limiter, callers, pause, |_| "all".to_string())
+    }
+
+    fn of(
+        limiter: &Limiter,
+        callers: usize,
+        pause: Duration,
+        subject: impl Fn(usize) -> String,
+    ) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let tasks = (0..callers)
             .map(|caller| {
                 let (limiter, stop) = (limiter.clone(), Arc::clone(&stop));
+                let subject = subject(caller);
                 tokio::spawn(async move {
                     let mut tally = Tally::default();
-                    let subject = format!("caller:{caller}");
                     while !stop.load(Ordering::Relaxed) {
                         call(&limiter, &subject, &mut tally).await;
                         pass(pause).await;

@@ -4,18 +4,19 @@ use std::time::{Duration, Instant};
 
 use tokenbucket_client::blocking::Client;
 use tokenbucket_client::{FailureMode, Reason, Source, TestClock};
-use tokenbucket_testkit::FaultProxy;
+use tokenbucket_testkit::{FaultProxy, Server};
 
 use crate::*;
+
+fn connect(server: &Server) -> Client {
+    let builder = Client::builder(&address(server)).unwrap();
+    builder.deadline(PATIENCE).build().unwrap()
+}
 
 #[test]
 fn all_calls_on_a_server() {
     let server = with_module().start();
-    let client = Client::builder(&address(&server))
-        .unwrap()
-        .deadline(PATIENCE)
-        .build()
-        .unwrap();
+    let client = connect(&server);
     client.check().unwrap();
     let limiter = client.limiter(limit(10.0, 1e-9)).named("api");
     let hour = client.limiter(limit(5.0, 1e-9)).named("hour");
@@ -47,11 +48,7 @@ fn all_calls_on_a_server() {
 #[test]
 fn threads_share_a_client() {
     let server = with_module().start();
-    let client = Client::builder(&address(&server))
-        .unwrap()
-        .deadline(PATIENCE)
-        .build()
-        .unwrap();
+    let client = connect(&server);
     let limiter = client.limiter(limit(500.0, 1e-9)).named("api");
     let allowed: u32 = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..8)
@@ -132,11 +129,7 @@ fn within_an_asynchronous_runtime() {
         .build()
         .unwrap()
         .block_on(async {
-            let client = Client::builder(&address(&server))
-                .unwrap()
-                .deadline(PATIENCE)
-                .build()
-                .unwrap();
+            let client = connect(&server);
             let limiter = client.limiter(limit(10.0, 1.0)).named("api");
             assert_eq!(limiter.acquire("a", 1).unwrap().source(), Source::Redis);
             drop((client, limiter));

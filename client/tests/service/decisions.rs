@@ -61,11 +61,7 @@ async fn the_server_and_the_process_decide_alike() {
     let server = with_module().held_clock(START).start();
     let clock = TestClock::new();
     let local = Client::in_process().test_clock(&clock).build().unwrap();
-    let remote = Client::builder(&address(&server))
-        .unwrap()
-        .deadline(PATIENCE)
-        .build()
-        .unwrap();
+    let remote = connect(&server);
     let limits = [
         ("a", limit(10.0, 3.0)),
         ("b", Limit::per(7.0, Duration::from_millis(1_700)).unwrap()),
@@ -142,14 +138,7 @@ async fn seven_hundred_per_minute() {
 #[tokio::test]
 async fn two_limits_never_share_a_bucket() {
     let server = with_module().start();
-    for client in [
-        Client::builder(&address(&server))
-            .unwrap()
-            .deadline(PATIENCE)
-            .build()
-            .unwrap(),
-        Client::in_process().build().unwrap(),
-    ] {
+    for client in [connect(&server), Client::in_process().build().unwrap()] {
         let second = client.limiter(limit(2.0, 1e-6));
         let hour = client.limiter(limit(5.0, 1e-9));
         for left in [1, 0] {
@@ -175,11 +164,7 @@ async fn two_limits_never_share_a_bucket() {
 #[tokio::test]
 async fn never_is_neither_a_wait_nor_a_yes() {
     let server = with_module().start();
-    let client = Client::builder(&address(&server))
-        .unwrap()
-        .deadline(PATIENCE)
-        .build()
-        .unwrap();
+    let client = connect(&server);
     let limiter = client.limiter(limit(5.0, 1.0)).named("api");
     let never = limiter.acquire("user:42", 6).await.unwrap();
     assert_eq!(never.outcome(), Outcome::Never);
@@ -196,11 +181,7 @@ async fn never_is_neither_a_wait_nor_a_yes() {
 #[tokio::test]
 async fn subjects_are_bytes() {
     let server = with_module().start();
-    let client = Client::builder(&address(&server))
-        .unwrap()
-        .deadline(PATIENCE)
-        .build()
-        .unwrap();
+    let client = connect(&server);
     let limiter = client.limiter(limit(5.0, 1e-9)).named("api");
     for subject in [
         &b"\xff\x00\xfe"[..],

@@ -22,7 +22,7 @@ mod waiting;
 
 use std::time::Duration;
 
-use tokenbucket_client::Limit;
+use tokenbucket_client::{Client, Limit};
 use tokenbucket_testkit::{module_path, Server, ServerBuilder};
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -33,6 +33,12 @@ fn with_module() -> ServerBuilder {
 
 fn address(server: &Server) -> String {
     format!("redis://127.0.0.1:{}/", server.port())
+}
+
+/// A client that waits for the server as long as that takes.
+fn connect(server: &Server) -> Client {
+    let builder = Client::builder(&address(server)).unwrap();
+    builder.deadline(PATIENCE).build().unwrap()
 }
 
 fn limit(capacity: f64, rate: f64) -> Limit {

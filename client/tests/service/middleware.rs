@@ -47,11 +47,7 @@ fn field(response: &Response<Body>, name: &str) -> String {
 #[tokio::test]
 async fn requests_are_limited() {
     let server = with_module().held_clock(1_800_000_000_000_000).start();
-    let client = Client::builder(&address(&server))
-        .unwrap()
-        .deadline(PATIENCE)
-        .build()
-        .unwrap();
+    let client = connect(&server);
     let limiter = client.limiter(limit(7.0, 0.5)).named("api");
     let app = app(&limiter, OnError::Refuse);
 
@@ -100,11 +96,7 @@ async fn never() {
 #[tokio::test]
 async fn a_broken_set_up() {
     let server = Server::builder().start();
-    let client = Client::builder(&address(&server))
-        .unwrap()
-        .deadline(PATIENCE)
-        .build()
-        .unwrap();
+    let client = connect(&server);
     let limiter = client.limiter(limit(2.0, 1.0)).named("api");
     let refused = ask(&app(&limiter, OnError::Refuse), "/", Some("a")).await;
     assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
