@@ -1,6 +1,7 @@
 //! How a subject and the name of a limit become a key.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
+use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
@@ -21,10 +22,24 @@ use crate::Error;
 ///     .build()?;
 /// # Ok::<(), tokenbucket_client::Error>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct Keys {
     prefix: String,
     hash_above: Option<usize>,
+    made_by: Option<Make>,
+}
+
+/// Makes a key of the name of a limit and of a subject.
+type Make = Arc<dyn Fn(&str, &[u8]) -> Vec<u8> + Send + Sync>;
+
+impl fmt::Debug for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keys")
+            .field("prefix", &self.prefix)
+            .field("hash_above", &self.hash_above)
+            .field("made_by", &self.made_by.as_ref().map(|_| "a function"))
+            .finish()
+    }
 }
 
 /// What a hashed subject begins with. A subject that begins so by itself is hashed as
@@ -38,6 +53,7 @@ impl Default for Keys {
         Self {
             prefix: String::new(),
             hash_above: Some(DEFAULT_LONGEST),
+            made_by: None,
         }
     }
 }
@@ -60,6 +76,23 @@ impl Keys {
         self
     }
 
+    /// Keys made by a function of the limit's name and the subject, to share buckets with
+    /// clients in other languages or with keys that are there already. It rules alone: no
+    /// prefix, no hash. Two limits whose keys are the same share a bucket; and limits that
+    /// are asked together in a cluster must lie in one slot.
+    ///
+    /// ```
+    /// # use tokenbucket_client::Keys;
+    /// let keys = Keys::default().made_by(|name, subject| {
+    ///     [b"rl:", name.as_bytes(), b":", subject].concat()
+    /// });
+    /// ```
+    #[must_use]
+    pub fn made_by(mut self, key: impl Fn(&str, &[u8]) -> Vec<u8> + Send + Sync + 'static) -> Self {
+        self.made_by = Some(Arc::new(key));
+        self
+    }
+
     pub(crate) fn check(&self) -> Result<(), Error> {
         if self.prefix.contains(['{', '}']) {
             return Err(Error::argument("the prefix of keys must have no braces"));
@@ -68,6 +101,9 @@ impl Keys {
     }
 
     pub(crate) fn key(&self, name: &str, subject: &[u8]) -> Vec<u8> {
+        if let Some(make) = &self.made_by {
+            return make(name, subject);
+        }
         let length = subject
             .len()
             .saturating_add(self.prefix.len())
@@ -176,6 +212,15 @@ mod tests {
         keys.sort();
         keys.dedup();
         assert_eq!(keys.len(), subjects.len());
+    }
+
+    #[test]
+    fn a_function_rules_alone() {
+        let keys = Keys::default()
+            .prefix("rl:")
+            .made_by(|name, subject| [name.as_bytes(), b"/", subject].concat());
+        assert_eq!(keys.key("api", &[b'x'; 300]).len(), 304);
+        assert_eq!(keys.key("api", b"user:42"), b"api/user:42");
     }
 
     #[test]

@@ -89,7 +89,7 @@ fn poll_once<T>(future: impl Future<Output = T>) {
 fn a_probe_is_a_real_call() {
     run(async {
         let server = with_module().start();
-        let client = builder(server.port()).build().unwrap();
+        let client = patient(server.port()).build().unwrap();
         let limiter = client.limiter(plenty()).named("api");
         until_redis(&limiter, &mut Tally::default()).await;
         server
@@ -118,7 +118,7 @@ fn a_probe_is_a_real_call() {
 fn a_denial_is_no_failure() {
     run(async {
         let server = with_module().start();
-        let client = builder(server.port()).build().unwrap();
+        let client = patient(server.port()).build().unwrap();
         let small = client.limiter(limit(2.0, 1e-9)).named("api");
         let mut tally = Tally::default();
         for _ in 0..20 {
@@ -142,7 +142,7 @@ fn the_four_failure_modes() {
         let server = with_module().start();
         let proxy = FaultProxy::to(server.port());
         proxy.refuse();
-        let client = builder(proxy.port()).replicas(4).build().unwrap();
+        let client = patient(proxy.port()).replicas(4).build().unwrap();
         let limiter = client.limiter(limit(8.0, 1e-9)).named("api");
         until_degraded(&client, &limiter).await;
 
@@ -181,7 +181,7 @@ fn one_line_for_an_outage() {
         let server = with_module().start();
         let proxy = FaultProxy::to(server.port());
         let record = Record::default();
-        let client = builder(proxy.port())
+        let client = patient(proxy.port())
             .observer(record.clone())
             .build()
             .unwrap();

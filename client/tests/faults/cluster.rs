@@ -12,6 +12,8 @@ fn connected(cluster: &Cluster, record: &Record) -> (Client, Limiter) {
     let addresses = (0..3).map(|node| address(cluster.node(node).port()));
     let client = Client::cluster(addresses)
         .unwrap()
+        // A busy machine is not to be taken for a dead shard.
+        .deadline(Duration::from_secs(2))
         .observer(record.clone())
         .build()
         .unwrap();
@@ -240,12 +242,13 @@ fn the_wrong_kind_of_client() {
         let server = with_module().start();
         let client = Client::cluster([address(server.port())])
             .unwrap()
+            .deadline(PATIENCE)
             .build()
             .unwrap();
         let error = client.limiter(plenty()).acquire("a", 1).await.unwrap_err();
         assert!(error.to_string().contains("Client::builder"), "{error}");
         let cluster = Cluster::start(&with_module(), 3);
-        let client = builder(cluster.node(0).port()).build().unwrap();
+        let client = patient(cluster.node(0).port()).build().unwrap();
         let limiter = client.limiter(plenty()).named("api");
         let elsewhere = format!("user:{}", subject_at(&cluster, 1));
         let error = limiter.acquire(elsewhere, 1).await.unwrap_err();

@@ -113,7 +113,7 @@ fn the_deficit_is_settled_once() {
     run(async {
         let server = with_module().start();
         let proxy = FaultProxy::to(server.port());
-        let client = builder(proxy.port()).replicas(2).build().unwrap();
+        let client = patient(proxy.port()).replicas(2).build().unwrap();
         let limiter = client.limiter(limit(100.0, 1e-9)).named("api");
         until_redis(&limiter, &mut Tally::default()).await;
         proxy.refuse();
@@ -151,7 +151,7 @@ fn a_lost_settlement_is_not_sent_again() {
     run(async {
         let server = with_module().start();
         let proxy = FaultProxy::to(server.port());
-        let client = builder(proxy.port()).build().unwrap();
+        let client = patient(proxy.port()).build().unwrap();
         let limiter = client.limiter(limit(100.0, 1e-9)).named("api");
         until_redis(&limiter, &mut Tally::default()).await;
         proxy.refuse();
@@ -185,7 +185,7 @@ fn a_settlement_that_never_left_is_kept() {
     run(async {
         let server = with_module().start();
         let proxy = FaultProxy::to(server.port());
-        let client = builder(proxy.port()).build().unwrap();
+        let client = patient(proxy.port()).build().unwrap();
         let limiter = client.limiter(limit(100.0, 1e-9)).named("api");
         until_redis(&limiter, &mut Tally::default()).await;
         proxy.refuse();
@@ -219,7 +219,7 @@ fn the_number_of_replicas_changes_in_an_outage() {
         let server = with_module().start();
         let proxy = FaultProxy::to(server.port());
         let replicas = Arc::new(AtomicU32::new(2));
-        let client = builder(proxy.port())
+        let client = patient(proxy.port())
             .replicas(Arc::clone(&replicas))
             .build()
             .unwrap();

@@ -18,6 +18,8 @@ fn connected_at(address: &str) -> (Client, Limiter, Record) {
     let record = Record::default();
     let client = Client::builder(address)
         .unwrap()
+        // A busy machine is not to be taken for one of these.
+        .deadline(Duration::from_secs(5))
         .observer(record.clone())
         .build()
         .unwrap();
@@ -257,7 +259,7 @@ fn replies_of_a_cluster_and_of_a_replica() {
             ),
         ] {
             let proxy = FaultProxy::to(server.port());
-            let client = builder(proxy.port()).build().unwrap();
+            let client = patient(proxy.port()).build().unwrap();
             let limiter = client.limiter(plenty()).named("api");
             until_redis(&limiter, &mut Tally::default()).await;
             proxy.set(Fault::Replace(format!("-{reply}\r\n").into_bytes()));

@@ -11,7 +11,9 @@ use crate::support::*;
 async fn lost(fault: Fault, reason: Reason) {
     let server = with_module().start();
     let proxy = FaultProxy::to(server.port());
-    let client = builder(proxy.port()).build().unwrap();
+    // Longer than a busy machine takes for a reply that is not lost.
+    let deadline = Duration::from_millis(400);
+    let client = builder(proxy.port()).deadline(deadline).build().unwrap();
     let limiter = client.limiter(plenty()).named("api");
     until_redis(&limiter, &mut Tally::default()).await;
     let before = executed(&server, "tb.acquire");

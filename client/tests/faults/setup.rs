@@ -34,7 +34,8 @@ fn acl(server: &Server, rule: &str) {
 
 fn client_of(server: &Server, user: &str) -> Client {
     let address = format!("redis://{user}@127.0.0.1:{}/", server.port());
-    Client::builder(&address).unwrap().build().unwrap()
+    let builder = Client::builder(&address).unwrap();
+    builder.deadline(PATIENCE).build().unwrap()
 }
 
 #[test]
@@ -43,7 +44,7 @@ fn no_password() {
         let server = with_module().start();
         let mut admin = server.raw();
         admin.text(&["CONFIG", "SET", "requirepass", "secret"]);
-        let client = builder(server.port()).build().unwrap();
+        let client = patient(server.port()).build().unwrap();
         let error = client.check().await.unwrap_err();
         assert!(
             error.to_string().contains("address of the server"),
@@ -87,6 +88,7 @@ fn no_permission() {
         let keys = Keys::default().prefix("rl:");
         let client = Client::builder(&address)
             .unwrap()
+            .deadline(PATIENCE)
             .keys(keys)
             .build()
             .unwrap();
@@ -112,7 +114,7 @@ fn no_permission() {
 fn no_module() {
     run(async {
         let server = Server::builder().start();
-        let client = builder(server.port()).build().unwrap();
+        let client = patient(server.port()).build().unwrap();
         let error = client.check().await.unwrap_err();
         assert_eq!(
             (error.kind(), error.code()),
@@ -140,7 +142,7 @@ fn lost_module() {
         let without = Server::builder().start();
         let proxy = FaultProxy::to(with.port());
         let record = Record::default();
-        let client = builder(proxy.port())
+        let client = patient(proxy.port())
             .observer(record.clone())
             .build()
             .unwrap();
@@ -176,7 +178,7 @@ fn wrong_type() {
         let server = with_module().start();
         let mut raw = server.raw();
         raw.text(&["LPUSH", "{user:42}:api", "x"]);
-        let client = builder(server.port()).build().unwrap();
+        let client = patient(server.port()).build().unwrap();
         broken(&client, ErrorKind::WrongType, "WRONGTYPE", || {
             raw.text(&["DEL", "{user:42}:api"]);
         })
@@ -188,7 +190,7 @@ fn wrong_type() {
 fn a_broken_set_up_can_count_as_away() {
     run(async {
         let server = Server::builder().start();
-        let client = builder(server.port())
+        let client = patient(server.port())
             .broken_setup_is_away(true)
             .build()
             .unwrap();
